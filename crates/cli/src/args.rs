@@ -13,7 +13,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
-pub(crate) use bench::{BenchArgs, BenchCommand, CallReturns, RodehArgs, StructuresArgs, Workload};
+pub(crate) use bench::{
+    BenchArgs, BenchCommand, CallReturns, RodehArgs, ScanBenchArgs, StructuresArgs, Workload,
+};
 pub(crate) use device::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
 pub(crate) use lines::{DumpArgs, LoadArgs, RecordFormat};
 pub(crate) use snapshots::{

@@ -118,6 +118,7 @@ impl World {
         }
         self.audit_conservation()?;
         self.check_directory()?;
+        self.turn_until("waiting for memory of scans", |world| world.core().scan_bytes() == 0)?;
         self.stop_train()?;
         self.check_space(swept)?;
         self.restart_at_the_end()

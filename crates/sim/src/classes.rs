@@ -14,7 +14,7 @@ pub fn check(request: &Request, data_devices: u16) -> Verdict {
     let class = request.hint.class;
     let fits = match &request.operation {
         Operation::Read { .. } => {
-            is_data && matches!(class, Class::ForegroundRead | Class::SweepRead)
+            is_data && matches!(class, Class::ForegroundRead | Class::ScanRead | Class::SweepRead)
         }
         Operation::Write { mode, .. } if is_data => match class {
             Class::SweepWrite | Class::Spill => !stable(*mode),

@@ -69,6 +69,8 @@ pub struct Plan {
     pub cuts_of_checkpoints: bool,
     /// Longest time that a job takes, in microseconds.
     pub job_us_max: u64,
+    /// Chance in per cent that something else happens between two steps of a scan, and again.
+    pub turns_of_scans: u64,
     /// Whether tables are cloned and preserved in snapshots.
     pub clones: bool,
     /// Whether empty tables are filled by bulk loads.
@@ -149,6 +151,7 @@ impl Plan {
             key_bytes_max: random.pick(&[8, 24, 24, 300]),
             sweeps: random.percent(60),
             cuts: random.pick(&[0, 10, 30, 100, 300]),
+            turns_of_scans: Random::new(seed, "turns of scans").pick(&[0, 20, 60]),
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
             clones: of_structures.percent(70),
             ranges: of_structures.percent(60),
@@ -352,6 +355,8 @@ fn draw_options(settings: &mut Settings, random: &mut Random) {
     options.run_blocks_max = random.pick(&[None, Some(1), Some(2), Some(4), Some(8), Some(32)]);
     options.run_density_percent_min = random.pick(&[0, 30, 50, 100]);
     options.log_depth = random.between(1, 4) as u8;
+    options.scan_request_bytes = random.pick(&[None, Some(4 << 10), Some(16 << 10)]);
+    options.scan_requests_in_flight = random.pick(&[None, None, Some(0), Some(1), Some(2)]);
     let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);
     let least = settings.memory_bytes_min();
     settings.options.memory_bytes = least + random.below(more + 1) as usize;

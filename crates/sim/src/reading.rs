@@ -8,6 +8,7 @@ use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::layers::engine::registry::{DELETE_RANGE, Modifiers};
 use upsweep::layers::engine::{View, ViewPoll, Wanted};
 use upsweep::layers::log::Seq;
+use upsweep::layers::runtime::scanning::Scan;
 use upsweep::layers::structures::array::CellKind;
 use upsweep::layers::structures::array::block::cell;
 use upsweep::layers::structures::hash::ByHash;
@@ -22,6 +23,9 @@ use crate::world::{Asked, Verdict, World};
 
 /// Attempts to read a large value that the sweep moves in the meantime.
 const ATTEMPTS_MAX: u32 = 16;
+
+/// Average number of blocks after which a scan is replaced by one that begins there.
+const BLOCKS_PER_NEW_SCAN: u64 = 200;
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +95,11 @@ impl World {
     /// The view does not arrive.
     pub fn view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Result<View, Error>> {
         let polled = self.core().view(space, wanted);
+        self.wait_for_view(polled)
+    }
+
+    /// Waits for a view that was requested.
+    fn wait_for_view(&mut self, polled: Result<ViewPoll, Error>) -> Verdict<Result<View, Error>> {
         if let Ok(ViewPoll::Pending(id)) = polled {
             self.read_by_caller(id);
         }
@@ -110,11 +119,49 @@ impl World {
 
     /// A view, or the damage that prevents it.
     fn sound_view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Answer<View>> {
-        match self.view(space, wanted)? {
+        let view = self.view(space, wanted)?;
+        self.sound(space, view)
+    }
+
+    fn sound(&self, space: SpaceId, view: Result<View, Error>) -> Verdict<Answer<View>> {
+        match view {
             Ok(view) => Ok(Answer::Is(view)),
             Err(Error::Damaged(damage)) if self.damaged => Ok(Answer::Damaged(damage.to_string())),
             Err(error) => Err(format!("a view of table {space} failed: {error}")),
         }
+    }
+
+    /// The view of the next block of a scan, or the damage that prevents it. Between any two of its
+    /// steps anything may happen: what was read ahead moves, and its space is written again.
+    fn next_of_scan(
+        &mut self,
+        scan: &mut Scan,
+        space: SpaceId,
+        wanted: &Wanted,
+    ) -> Verdict<Answer<View>> {
+        self.turn_while_scanning()?;
+        while !scan.prepare(wanted) {
+            scan.note_wait();
+            self.turn_until("waiting for what a scan has requested", |world| {
+                scan.take_arrived(world.core());
+                !scan.is_awaiting(wanted)
+            })?;
+            self.turn_while_scanning()?;
+        }
+        self.turn_while_scanning()?;
+        let polled = scan.view(self.core(), wanted.clone(), None);
+        let view = self.wait_for_view(polled)?;
+        if let Ok(view) = &view {
+            scan.note(wanted, view);
+        }
+        self.sound(space, view)
+    }
+
+    fn turn_while_scanning(&mut self) -> Verdict {
+        while self.scanning.percent(self.plan.turns_of_scans) {
+            self.turn()?;
+        }
+        Ok(())
     }
 
     /// The value of a key, read to the end.
@@ -238,6 +285,19 @@ impl World {
 
     /// All rows of a table, block by block; `None` for a large value.
     fn rows(&mut self, space: SpaceId, layout: Layout, reverse: bool) -> Verdict<Answer<Rows>> {
+        let mut scan = Scan::new(space, reverse);
+        let rows = self.rows_of(&mut scan, space, layout, reverse);
+        scan.end(self.core());
+        rows
+    }
+
+    fn rows_of(
+        &mut self,
+        scan: &mut Scan,
+        space: SpaceId,
+        layout: Layout,
+        reverse: bool,
+    ) -> Verdict<Answer<Rows>> {
         let mut rows = Rows::new();
         let mut wanted = if reverse { Wanted::Below(None) } else { Wanted::Covering(Vec::new()) };
         let mut blocks = 0;
@@ -246,8 +306,12 @@ impl World {
             if blocks > 100_000 {
                 return Err(format!("a scan of table {space} does not end"));
             }
+            if self.scanning.one_in(BLOCKS_PER_NEW_SCAN) {
+                scan.end(self.core());
+                *scan = Scan::new(space, reverse);
+            }
             let asked = wanted.clone();
-            let view = match self.sound_view(space, wanted)? {
+            let view = match self.next_of_scan(scan, space, &wanted)? {
                 Answer::Is(view) => view,
                 Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
             };

@@ -125,6 +125,8 @@ impl World {
             self.tally.runs += core.metrics().sweep_runs_total.get();
             self.tally.spills += core.metrics().spills_total.get();
             self.tally.spills_carried += core.metrics().spills_carried_total.get();
+            self.tally.ahead += core.metrics().scan_read_bytes_total.get() >> 10;
+            self.tally.ahead_unused += core.metrics().scan_unused_bytes_total.get() >> 10;
             self.tally.checkpoints += core.metrics().checkpoints_total.get();
             self.tally.punches += core.metrics().holes_punched_total.get();
             self.tally.holes_filled += core.metrics().holes_filled_total.get();

@@ -111,6 +111,10 @@ pub struct Tally {
     pub caller_rereads: u64,
     /// Large values read to the end.
     pub large: u64,
+    /// KiB that scans have read ahead.
+    pub ahead: u64,
+    /// KiB of them that scans have not used.
+    pub ahead_unused: u64,
     /// Clones and snapshots made.
     pub clones: u64,
     /// Ranges removed.
@@ -152,6 +156,8 @@ impl Tally {
         self.parked += other.parked;
         self.caller_rereads += other.caller_rereads;
         self.caller_writes += other.caller_writes;
+        self.ahead += other.ahead;
+        self.ahead_unused += other.ahead_unused;
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
@@ -214,6 +220,8 @@ pub struct World {
     pub performers: Vec<Performer>,
     /// Decides which callers do so, and the outcome.
     pub performing: Random,
+    /// Decides what happens between the steps of scans.
+    pub scanning: Random,
     /// Answers with a waiting caller.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
@@ -277,6 +285,7 @@ impl World {
             asked: BTreeMap::new(),
             performers: Vec::new(),
             performing: Random::new(plan.seed, "performers"),
+            scanning: Random::new(plan.seed, "scans"),
             answers: BTreeMap::new(),
             waiting: None,
             callers: Callers::new(&plan),
@@ -442,6 +451,10 @@ impl World {
         self.tally.turns_of_larger_blocks += u64::from(are_larger);
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
+        }
+        let (ahead, ahead_max) = (self.core().scan_bytes(), self.core().config().scan_bytes_max);
+        if ahead > ahead_max {
+            return Err(format!("{ahead} bytes of scans, above the limit of {ahead_max}"));
         }
         // Refused updates are in their run and in the quarantine's queue at the same time.
         let refused = self.damaged || self.oracle.refusals.count() > 0;

@@ -115,6 +115,8 @@ faults! {
     // Work that callers do themselves.
     /// A stale read of a block is taken for its current image.
     ReadOfMoved,
+    /// A scan takes a block that it has read ahead for its current image.
+    ScanOfMoved,
     /// A caller that has read a block does not notify those that wait for the same one.
     LostReaders,
     /// Updates go to an anticipated position that is stale.

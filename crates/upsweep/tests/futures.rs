@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker as TaskWaker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use gate::gated;
-use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::layers::structures::modifiers;
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, PendingCommit, Refusal,
@@ -40,7 +40,7 @@ fn key(number: u64) -> [u8; 8] {
 
 #[test]
 fn one_thread_has_a_hundred_thousand_durable_updates_in_flight() {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table");
     is_shut.store(true, Ordering::Release);
     let mut in_flight: FuturesUnordered<_> =
@@ -72,7 +72,7 @@ fn begin(changes: &mut [PendingCommit]) {
 
 /// A store with a shut gate and no room in its log, and the changes that took it.
 fn without_room() -> (Store, Arc<AtomicBool>, Table, Vec<PendingCommit>) {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table");
     is_shut.store(true, Ordering::Release);
     let mut took_it: Vec<_> =
@@ -83,7 +83,7 @@ fn without_room() -> (Store, Arc<AtomicBool>, Table, Vec<PendingCommit>) {
 
 #[test]
 fn changes_are_accepted_in_the_order_in_which_they_are_polled() {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table");
     is_shut.store(true, Ordering::Release);
     // Where a long one has to wait, there is room for a short one.
@@ -230,15 +230,13 @@ fn no_wake_up_is_lost_where_there_is_little_room() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = with_little_room(folder.path());
     let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
-    let began = Instant::now();
     let value = [7; 1000];
     let changes = (0..IN_FLIGHT).map(|number| table.put_async(&key(number % 5000), &value));
     for outcome in block_on(changes.collect::<FuturesUnordered<_>>().collect::<Vec<_>>()) {
         outcome.expect("accepted");
     }
-    // It takes a few seconds; by the driver's own looks alone, about a minute.
-    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     let found = store.metrics();
+    assert_eq!(found.admission_unasked_total, 0, "found by the driver's own looks");
     assert!(found.admission_refusals_total["log"] > 0);
     assert!(found.admission_wait_seconds["log"].longest > 0.0, "waits without a thread count too");
     assert_eq!(found.admission_waiting["log"], 0.0, "nobody waits any more");
@@ -279,7 +277,7 @@ fn neither_threads_nor_futures_starve_where_both_wait_for_room() {
 
 #[test]
 fn a_call_is_made_once_when_its_change_is_durable() {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     is_shut.store(true, Ordering::Release);
     let (sender, receiver) = mpsc::channel();
@@ -299,7 +297,7 @@ fn a_call_is_made_once_when_its_change_is_durable() {
 
 #[test]
 fn a_call_may_use_the_store_and_its_panic_hurts_nobody() {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     is_shut.store(true, Ordering::Release);
     let ticket = table.add(b"key", 1).expect("accepted");
@@ -320,7 +318,7 @@ fn a_call_may_use_the_store_and_its_panic_hurts_nobody() {
 #[test]
 fn a_call_may_have_the_last_handle_of_a_store_or_close_it() {
     for closes in [false, true] {
-        let (store, is_shut) = gated();
+        let (store, is_shut) = gated(Class::Log);
         let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
         is_shut.store(true, Ordering::Release);
         let ticket = table.add(b"key", 1).expect("accepted");

@@ -85,7 +85,12 @@ fn settings_out_of_range_are_named_and_leave_nothing_behind() {
         (options().run_blocks_max(0), "blocks of a run: 0; give 1 to 1024"),
         (options().run_blocks_max(1025), "blocks of a run: 1025; give 1 to 1024"),
         (options().run_density_percent_min(101), "run density: 101 per cent; give 0 to 100"),
-        (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 9MiB"),
+        (
+            options().scan_request_bytes(5000),
+            "scan request: 5000 bytes; give 4KiB to 16MiB in steps of 4KiB",
+        ),
+        (options().scan_requests_in_flight(65), "scan requests: 65; give 0 to 64"),
+        (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 10MiB"),
         (
             options().log_mode(LogMode::Full),
             "log mode: full, but a device holds both log and data: put the log on a drive of its \

@@ -30,7 +30,8 @@ Examples:
   upsweep bench /mnt/disk --callers 64 --batch 1 --rate 50000
   upsweep bench /mnt/disk --log-only
   upsweep bench rodeh /mnt/disk
-  upsweep bench structures /mnt/disk"
+  upsweep bench structures /mnt/disk
+  upsweep bench scan /mnt/disk"
 )]
 pub(crate) struct BenchCommand {
     #[command(flatten)]
@@ -44,6 +45,7 @@ pub(crate) struct BenchCommand {
 pub(crate) enum Workload {
     Rodeh(RodehArgs),
     Structures(StructuresArgs),
+    Scan(ScanBenchArgs),
 }
 
 /// The workloads of Rodeh's shadowed B-trees, beside what the paper reports
@@ -136,6 +138,61 @@ pub(crate) struct StructuresArgs {
     /// Size of a block, in place of the one that suits the device
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<Size>,
+    /// Seed of the random keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Scans of a whole table, alone and beside queries and updates
+///
+/// Loads a table larger than the memory, reads the device in sequence, and then measures one phase
+/// after another: a scan, queries, a scan beside queries, updates, a scan beside updates. Nine of
+/// ten queries are of a part of the table that half of the cache holds; updates replace random
+/// values, 64 in an atomic batch, and need not be durable when they return.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep bench scan /mnt/disk
+  upsweep bench scan /var/tmp --records 40000000 --seconds 30 --json")]
+pub(crate) struct ScanBenchArgs {
+    /// Folder on the device to measure
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Records of the table
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: u64,
+    /// Bytes of a value (8 to 4096); its key has 8
+    #[arg(long, value_name = "N", default_value_t = 92,
+          value_parser = clap::value_parser!(u32).range(8..=4096))]
+    pub(crate) value_bytes: u32,
+    /// Memory of the store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+    /// Size of the log
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub(crate) log_size: Size,
+    /// Longest request that reads ahead for a scan [default: that of a store]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) request_size: Option<Size>,
+    /// Requests in flight that read ahead for a scan; 0: block by block [default: that of a store]
+    #[arg(long, value_name = "N")]
+    pub(crate) requests: Option<usize>,
+    /// Length of each phase, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=7200))]
+    pub(crate) seconds: u64,
+    /// Threads with queries
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) queries: u64,
+    /// Threads with updates
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) updates: u64,
     /// Seed of the random keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

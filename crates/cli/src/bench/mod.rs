@@ -1,9 +1,11 @@
 //! `upsweep bench`: measures the engine in steady state, or its log alone, in a temporary store;
 //! `upsweep bench rodeh` repeats the measurements of a paper, `upsweep bench structures` compares
-//! structures and operations on them.
+//! structures and operations on them, `upsweep bench scan` scans a table beside queries and
+//! updates.
 
 mod log;
 mod rodeh;
+mod scan;
 mod spread;
 mod steady;
 mod structures;
@@ -13,6 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use upsweep::Status;
 
@@ -30,6 +33,9 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
         }
         Some(Workload::Structures(args)) => {
             return in_new_folder(&args.dir, |folder| structures::run(args, folder));
+        }
+        Some(Workload::Scan(args)) => {
+            return in_new_folder(&args.dir, |folder| scan::run(args, folder));
         }
         None => {}
     }
@@ -95,6 +101,12 @@ pub(super) fn describe_devices(status: &Status) -> Vec<String> {
     std::iter::once(status.reason.clone()).chain(devices).collect()
 }
 
+/// Processor time of all threads so far.
+pub(super) fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// A sequence of random numbers, the same for the same seed (SplitMix64).
 pub(super) struct Random(u64);
 
@@ -146,9 +158,7 @@ impl Latencies {
         goes_on: impl Fn() -> bool,
         mut step: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
-        // Nanoseconds up to a minute; what is longer counts as that.
-        let mut histogram =
-            Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid");
+        let mut histogram = Self::empty();
         loop {
             let before = Instant::now();
             step()?;
@@ -159,6 +169,11 @@ impl Latencies {
             }
         }
         Ok(Self::of(&histogram))
+    }
+
+    /// Nanoseconds up to a minute; what is longer counts as that.
+    fn empty() -> Histogram<u64> {
+        Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid")
     }
 
     /// Of times in nanoseconds.

@@ -83,6 +83,32 @@ fn structures_are_measured_on_small_tables() {
 }
 
 #[test]
+fn scans_are_measured_beside_queries_and_updates() {
+    let world = World::empty();
+    let folder = text(&world.path(""));
+    let small = ["--records", "200000", "--memory", "32MiB", "--log-size", "16MiB"];
+    let requests = ["--requests", "2", "--request-size", "64KiB", "--seconds", "1"];
+    let arguments = [&["bench", "scan", &folder][..], &small, &requests].concat();
+    let run: Run = upsweep(&[&arguments[..], &["--json"]].concat()).output().expect("runs").into();
+    assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
+    let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert!(found["device_mb_per_second"].as_f64() > Some(0.0), "{found}");
+    let phases = found["phases"].as_array().expect("phases");
+    let part = |part: &str| phases.iter().map(|phase| !phase[part].is_null()).collect::<Vec<_>>();
+    assert_eq!(part("scan"), [true, false, true, false, true]);
+    assert_eq!(part("queries"), [false, true, true, false, false]);
+    assert_eq!(part("updates_per_second"), [false, false, false, true, true]);
+    let scan = &phases[0]["scan"];
+    let [ahead, all] =
+        ["read_ahead_mb_per_second", "mb_per_second"].map(|rate| scan[rate].as_f64());
+    assert!(ahead > Some(0.0) && all > Some(0.0), "{scan}");
+    let run: Run = upsweep(&arguments).output().expect("runs").into();
+    assert!(run.out.contains("  scan, updates  "), "{}", run.out);
+    let left = std::fs::read_dir(world.path("")).expect("the folder").count();
+    assert_eq!(left, 0, "the stores are gone");
+}
+
+#[test]
 fn a_short_run_says_that_its_state_is_not_steady() {
     let world = World::empty();
     let folder = world.path("measured");
@@ -154,14 +180,19 @@ fn the_log_is_measured_by_itself() {
 fn bench_wants_a_folder() {
     let world = World::empty();
     let file = world.file("file", "");
-    let [rodeh, structures] = ["rodeh", "structures"].map(|of| ["bench", of, file.as_str()]);
-    for arguments in [&["bench", &file][..], &rodeh, &structures] {
+    let [rodeh, structures, scan] =
+        ["rodeh", "structures", "scan"].map(|of| ["bench", of, file.as_str()]);
+    for arguments in [&["bench", &file][..], &rodeh, &structures, &scan] {
         let run: Run = upsweep(arguments).output().expect("runs").into();
         refused(&run, "not a folder");
     }
-    for arguments in
-        [&["bench"][..], &["bench", "rodeh"], &["bench", "structures"], &["bench", "--log-only"]]
-    {
+    for arguments in [
+        &["bench"][..],
+        &["bench", "rodeh"],
+        &["bench", "structures"],
+        &["bench", "scan"],
+        &["bench", "--log-only"],
+    ] {
         let run: Run = upsweep(arguments).output().expect("runs").into();
         assert_eq!((run.status, run.out.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(run.errors.contains("<DIR>"), "{}", run.errors);

@@ -186,11 +186,6 @@ pub(crate) fn empty_solid_state(
     Ok(solid_state_bank(&solid_state_description(id)?, count, u64::MAX, seed))
 }
 
-/// All solid-state devices, by their identifiers.
-pub(crate) fn solid_state_ids() -> impl Iterator<Item = &'static str> {
-    SOLID_STATE.iter().map(|(id, _)| *id)
-}
-
 /// A solid-state device as data.
 ///
 /// # Errors

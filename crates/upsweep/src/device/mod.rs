@@ -17,6 +17,7 @@ mod chunks;
 mod completions;
 mod host;
 mod joined;
+mod joint;
 mod process;
 mod profile;
 mod random;
@@ -35,6 +36,7 @@ pub use buffer::{ALIGNMENT, Buffer};
 use host::os::{self, Basics, OperatingSystem};
 pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
+pub(crate) use joint::{GAP_BYTES_MAX, Joint, join};
 pub use process::Process;
 pub use profile::{
     Access, BlockWrites, Curve, DeviceProfile, Effort, Load, Measurement, Order, Profile, Progress,
@@ -163,6 +165,8 @@ pub enum Class {
     Log,
     /// A read that a query waits for.
     ForegroundRead,
+    /// A read of blocks that a scan has yet to reach.
+    ScanRead,
     /// A read of blocks or spilled updates for the sweep.
     SweepRead,
     /// A write of swept blocks.

@@ -64,6 +64,18 @@ impl Cache {
         Some(Arc::clone(&entry.image))
     }
 
+    /// Whether the image at `extent` is cached; that does not count as a use of it.
+    #[must_use]
+    pub fn has(&self, extent: Extent) -> bool {
+        self.entries.contains_key(&extent)
+    }
+
+    /// The image at `extent`, if cached, without a use of it.
+    #[must_use]
+    pub fn peek(&self, extent: Extent) -> Option<Arc<Image>> {
+        self.entries.get(&extent).map(|entry| Arc::clone(&entry.image))
+    }
+
     /// Adds an image, and drops others to make room.
     pub fn put(&mut self, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;

@@ -75,7 +75,8 @@ impl Core {
         let image = before.extent.zip(before.image.clone());
         let mut images = before.segments.clone();
         images.extend(image.map(|(extent, image)| (extent, before.image_seq, image)));
-        let again = PendingView { space: seen.space, wanted: seen.wanted.clone(), images };
+        let (space, wanted) = (seen.space, seen.wanted.clone());
+        let again = PendingView { space, wanted, images, passes_cache: false };
         let Gathered::Complete(now) = gather(&mut self.base, &again)? else { return Ok(false) };
         let place = |view: &View| (view.extent, view.image_seq);
         let segments = |view: &View| -> Vec<_> {

@@ -100,6 +100,14 @@ pub struct Config {
     pub run_density_percent_min: u32,
     /// Concurrent runs that hold buffers: that are read, applied or written.
     pub runs_in_flight_max: usize,
+    /// Longest request that reads ahead for a scan, in bytes, unless a single block is longer.
+    pub scan_request_bytes: u32,
+    /// Requests in flight that read ahead for one scan (0 to 64); 0 to read block by block.
+    pub scan_requests_in_flight: usize,
+    /// Memory for what is read ahead for all scans together, in bytes.
+    pub scan_bytes_max: usize,
+    /// Longest gap between two blocks that one request reads for a scan, in bytes.
+    pub scan_gap_bytes_max: u64,
     /// Least number of entries of a node of the directory; the maximum is three times that. The
     /// same at every open of a store.
     pub fanout_min: usize,

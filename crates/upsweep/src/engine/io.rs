@@ -29,6 +29,7 @@ pub(super) enum IoKind {
     SpillWrite(SpillId),
     Flush,
     View,
+    ScanRead,
     CheckpointWrite,
     Superblock,
     FileSpace,
@@ -52,6 +53,7 @@ impl IoKind {
             | Self::SpillSegmentRead
             | Self::BlockRead(..)
             | Self::View
+            | Self::ScanRead
             | Self::FileSpace
             | Self::LogGrowth => false,
         }
@@ -67,6 +69,7 @@ impl IoKind {
             Self::SpillWrite(_) => Class::Spill,
             Self::Flush => Class::Flush,
             Self::View => Class::ForegroundRead,
+            Self::ScanRead => Class::ScanRead,
             Self::CheckpointWrite | Self::Superblock => Class::Checkpoint,
             Self::FileSpace | Self::LogGrowth => Class::FileSpace,
         }
@@ -169,6 +172,11 @@ impl Io {
     /// Whether no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
+    }
+
+    /// Whether there are requests to submit.
+    pub(super) fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
     }
 
     /// The requests to submit, for the log to add its own in order, and for the caller to take out.

@@ -73,5 +73,8 @@ pub use registry::{OwnFormats, Registry};
 pub use sweep::{Chunk, CompactionId, CompactionProgress, LOADING, LoadTarget, LoadedBlock};
 pub use tree::Differing;
 pub use verify::{Report, verify};
-pub use view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
+pub use view::{
+    AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, CheckedRead, Planned, ScanId, View,
+    ViewId, ViewPoll, ViewRead, Wanted,
+};
 pub use visitor::{BlockVisitor, VisitedBlock};

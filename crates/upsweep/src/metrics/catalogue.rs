@@ -76,6 +76,9 @@ catalogue! {
     admission_waiting: Family<WaitCause, Gauge>,
     /// Times that an update found no room, by the resource that was short.
     admission_refusals_total: Family<WaitCause, Counter>,
+    /// Changes that waited for room without a thread and were accepted only because the store looks
+    /// again when nothing has happened for a while: it was not told that there is room.
+    admission_unasked_total: Counter,
     /// Part of the memory for waiting updates that is in use; at 1, callers wait.
     memory_fill_ratio: Gauge,
     /// Part of the log space for updates that is in use; at 1, callers wait.
@@ -94,6 +97,11 @@ catalogue! {
     query_seconds: Histogram,
     /// Device reads for queries.
     query_reads_total: Counter,
+    /// Bytes that requests of scans read ahead.
+    scan_read_bytes_total: Counter,
+    /// Bytes of them that no scan used: blocks that moved meanwhile, scans that ended early, gaps
+    /// between blocks.
+    scan_unused_bytes_total: Counter,
     /// Time that a thread held the lock of the core, by purpose.
     core_lock_seconds: Family<LockCause, Histogram>,
 

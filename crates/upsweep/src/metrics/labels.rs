@@ -96,7 +96,7 @@ label! {
     Cache = "cache",
     /// Filters of spill segments.
     Filters = "filters",
-    /// Buffers of runs and of the log: the most they may use.
+    /// Buffers of runs, of scans and of the log: the most they may use.
     Buffers = "buffers",
 }
 

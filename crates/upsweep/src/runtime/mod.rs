@@ -9,6 +9,7 @@
 //! log files; see [`layout`].
 
 mod block_store;
+mod blocks;
 pub mod callers;
 mod choices;
 mod clock;
@@ -25,6 +26,7 @@ mod profiles;
 mod profiling;
 mod pulse;
 mod repair;
+pub mod scanning;
 mod shared;
 mod spaces;
 mod stall;
@@ -39,6 +41,7 @@ pub use crate::engine::{
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::BlockStore;
+pub use blocks::Blocks;
 pub use choices::Choice;
 pub use clock::{Moment, WallClock, unix_us};
 pub use layout::CreateOptions;

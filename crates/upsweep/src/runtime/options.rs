@@ -69,6 +69,13 @@ pub struct OpenOptions {
     /// the default, [`LogMode::Idle`], are for rotating drives that hold the log alone, and are
     /// refused if one of them holds data too.
     pub log_mode: LogMode,
+    /// Longest request that reads ahead for a scan, in bytes (4 KiB to 16 MiB, a multiple of 4
+    /// KiB), unless a single block is longer. None: 256 KiB.
+    pub scan_request_bytes: Option<u32>,
+    /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block.
+    /// None: 2. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256
+    /// MiB.
+    pub scan_requests_in_flight: Option<usize>,
     /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,
 }
@@ -81,6 +88,8 @@ impl Default for OpenOptions {
             run_density_percent_min,
             log_depth,
             log_mode,
+            scan_request_bytes,
+            scan_requests_in_flight,
             ..
         } = policy::Options::default();
         let wall_clock = WallClock::default();
@@ -91,6 +100,8 @@ impl Default for OpenOptions {
             run_density_percent_min,
             log_depth,
             log_mode,
+            scan_request_bytes,
+            scan_requests_in_flight,
             wall_clock,
         }
     }
@@ -105,6 +116,8 @@ impl OpenOptions {
             run_density_percent_min: self.run_density_percent_min,
             log_depth: self.log_depth,
             log_mode: self.log_mode,
+            scan_request_bytes: self.scan_request_bytes,
+            scan_requests_in_flight: self.scan_requests_in_flight,
             ..policy::Options::default()
         };
         let config = policy::configure(shape, &options, &Scale::FULL);
@@ -165,6 +178,20 @@ impl OpenOptions {
     #[must_use]
     pub fn log_mode(mut self, mode: LogMode) -> Self {
         self.log_mode = mode;
+        self
+    }
+
+    /// Sets [`OpenOptions::scan_request_bytes`].
+    #[must_use]
+    pub fn scan_request_bytes(mut self, bytes: u32) -> Self {
+        self.scan_request_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`OpenOptions::scan_requests_in_flight`].
+    #[must_use]
+    pub fn scan_requests_in_flight(mut self, requests: usize) -> Self {
+        self.scan_requests_in_flight = Some(requests);
         self
     }
 

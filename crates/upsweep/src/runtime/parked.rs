@@ -309,14 +309,17 @@ impl Shared {
         self.admits.swap(false, Ordering::AcqRel)
     }
 
-    /// Submits a portion of the parked changes.
-    pub(super) fn admit(&self) {
+    /// Submits a portion of the parked changes. `is_asked`: because there may be room, not only
+    /// because nothing has happened for a while.
+    pub(super) fn admit(&self, is_asked: bool) {
         let mut guard = self.lock();
         let now_us = self.clock.now_us();
+        let is_asked = is_asked || self.admits.load(Ordering::Acquire);
         let State { core, sample, parked, groups, woken, .. } = &mut *guard;
         let admitted = parked.admit(|first| {
             let Some(ended) = first.offer(core, sample, now_us) else { return Turn::Waits };
             let Some(outcome) = ended else { return Turn::TakenBack };
+            self.metrics.admission_unasked_total.add(u64::from(!is_asked));
             let durable = outcome.as_ref().ok().filter(|_| first.waits_until_durable).copied();
             match (first.end(self, outcome), durable) {
                 (Some(call), Some(seq)) => groups.of(core, seq).calls().push(call),

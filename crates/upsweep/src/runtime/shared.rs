@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -22,7 +23,7 @@ use super::stall::Stall;
 use super::views::ViewWaiter;
 use crate::device::{Bank, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
-use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ViewId};
+use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ScanId, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
 use crate::log::{Seq, Urgency};
 use crate::metrics::{Histogram, LockCause, Metrics};
@@ -106,6 +107,8 @@ pub(super) struct State {
     pub(super) groups: Groups<Waiting>,
     pub(super) woken: Woken,
     pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
+    /// Scans that wait for what they have requested.
+    pub(super) scan_waiters: BTreeMap<ScanId, Thread>,
     /// Changes that wait for room without a thread.
     pub(super) parked: Parking<Arc<Parked>>,
     /// When the driver will next pump without an event.
@@ -237,6 +240,7 @@ impl Shared {
             groups: Groups::default(),
             woken: Woken::default(),
             view_waiters: BTreeMap::new(),
+            scan_waiters: BTreeMap::new(),
             parked: Parking::default(),
             driver_deadline_us: 0,
             expired_due_us: 0,
@@ -321,6 +325,7 @@ impl Shared {
         let mut guard = self.lock();
         self.ended.store(true, Ordering::Release);
         let waiters = std::mem::take(&mut guard.view_waiters);
+        let scans = std::mem::take(&mut guard.scan_waiters);
         let parked = std::mem::take(&mut guard.parked);
         let mut woken = std::mem::take(&mut guard.woken);
         drop(guard);
@@ -329,6 +334,7 @@ impl Shared {
         for waiter in waiters.into_values() {
             waiter.answer(Err(ClosedError::Closed.into()), &mut woken);
         }
+        scans.into_values().for_each(|thread| woken.thread(thread));
         parked.into_iter().for_each(|change| change.end_closed(self, &mut woken));
         woken.wake(&self.calls);
         *self.calls.lock() = None;
@@ -352,12 +358,14 @@ impl Shared {
         guard.room_events.1 = happened;
         let may_have_room = happened != told;
         let is_for_parked = may_have_room && guard.parked.take_turn(self.room.is_awaited());
+        // Under the lock, so that the driver does not find the room before it is asked.
+        let is_first = is_for_parked && !self.admits.swap(true, Ordering::AcqRel);
         drop(guard);
         self.see_to(outbox);
         woken.wake(&self.calls);
-        if is_for_parked {
-            self.ask_to_admit();
-        } else if may_have_room {
+        if is_first {
+            self.wake_driver();
+        } else if may_have_room && !is_for_parked {
             self.room.happened();
         }
         self.progress.happened();
@@ -409,6 +417,11 @@ impl Shared {
         for (id, answer) in actions.views.drain(..) {
             if let Some(waiter) = state.view_waiters.remove(&id) {
                 waiter.answer(answer, &mut state.woken);
+            }
+        }
+        for id in actions.scans.drain(..) {
+            if let Some(thread) = state.scan_waiters.remove(&id) {
+                state.woken.thread(thread);
             }
         }
         state.actions = actions;

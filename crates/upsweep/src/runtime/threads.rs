@@ -94,26 +94,29 @@ fn notify(calls: &Receiver<Call>) {
 fn drive(shared: &Shared, waiter: &dyn Waiter) {
     let mut completions = Vec::new();
     while !shared.stopping.load(Ordering::Acquire) {
-        let timeout = {
+        let (timeout, idle_us) = {
             let mut state = shared.lock_for(LockCause::Completion);
             let now = shared.clock.now_us();
             let idle = now + u64::try_from(DRIVER_IDLE.as_micros()).unwrap_or(u64::MAX);
             let deadline = state.core.deadline_us().unwrap_or(u64::MAX).min(idle);
             state.driver_deadline_us = deadline;
-            Duration::from_micros(deadline.saturating_sub(now))
+            (Duration::from_micros(deadline.saturating_sub(now)), idle)
         };
         waiter.wait(Some(timeout), &mut completions);
+        let had_nothing = completions.is_empty() && shared.clock.now_us() >= idle_us;
         // Asked to or not, it offers what is parked when it has nothing else to do.
-        let admits = shared.is_asked_to_admit() || completions.is_empty();
+        let is_asked = shared.is_asked_to_admit();
+        let admits = is_asked || completions.is_empty();
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut state = shared.lock_for(LockCause::Completion);
+            let is_idle = had_nothing && state.driver_deadline_us == idle_us;
             for completion in completions.drain(..) {
                 state.core.complete(completion);
             }
             let admits = admits && !state.parked.is_empty();
             shared.pump(state);
             if admits {
-                shared.admit();
+                shared.admit(is_asked || !is_idle);
             }
         }));
         if let Err(panic) = result {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::commit::{Call, Woken};
 use super::shared::{Locked, Shared};
-use crate::engine::{SpaceId, View, ViewId, ViewPoll, Wanted};
+use crate::engine::{Core, SpaceId, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::metrics::LockCause;
 
@@ -142,10 +142,21 @@ enum Begun {
 impl Shared {
     /// Gathers what a query needs, waiting for the device if necessary.
     pub(super) fn view(&self, space: SpaceId, wanted: Wanted) -> Answer {
+        self.view_with(|core| core.view(space, wanted))
+    }
+
+    /// The view that `ask` requests, waiting for the device if necessary.
+    pub(super) fn view_with(
+        &self,
+        ask: impl FnOnce(&mut Core) -> Result<ViewPoll, Error>,
+    ) -> Answer {
         self.check_caller()?;
         let mut guard = self.lock_for(LockCause::Query);
-        let id = match guard.core.view(space, wanted)? {
-            ViewPoll::Ready(view) => return Ok(view),
+        let id = match ask(&mut guard.core)? {
+            ViewPoll::Ready(view) => {
+                self.pump_views(guard);
+                return Ok(view);
+            }
             ViewPoll::Pending(id) => id,
         };
         let began_us = self.clock.now_us();

@@ -15,8 +15,8 @@ use crate::engine::modifier::ValueRef;
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
 use crate::runtime::{
-    BlockStore, BlockVisitor, Durability, LoggedUpdate, PendingView, SpaceRecord, Ticket, View,
-    Wanted,
+    BlockStore, BlockVisitor, Blocks, Durability, LoggedUpdate, PendingView, SpaceRecord, Ticket,
+    View, Wanted,
 };
 
 /// Maximum number of updates in a log record of a restore.
@@ -129,11 +129,12 @@ impl OpenSpace {
     }
 
     /// The existing blocks of the structure in key order, from the first one at or above `from`.
-    /// Each is read as it is when the iterator reaches it; in a snapshot, as it was. Cost: at most
-    /// one read per block.
+    /// Each is read as it is when the iterator reaches it; in a snapshot, as it was. Cost: as
+    /// [`BlockStore::blocks`].
     #[must_use]
     pub fn scan(&self, from: &[u8]) -> BlockScan {
-        BlockScan { space: self.clone(), format: None, next: Some(from.into()) }
+        let blocks = self.blocks.blocks(self.record.space, from, None);
+        BlockScan { space: self.clone(), format: None, from: from.into(), blocks: Some(blocks) }
     }
 
     /// The records that the format shows of each block; large values are omitted.
@@ -175,25 +176,20 @@ pub struct BlockScan {
     space: OpenSpace,
     /// Known once the first block was looked up.
     format: Option<Arc<dyn BlockFormat>>,
-    /// Where to look up the next block; `None` at the end.
-    next: Option<Box<[u8]>>,
+    from: Box<[u8]>,
+    /// None after an error.
+    blocks: Option<Blocks>,
 }
 
 impl BlockScan {
-    /// The next block; `None` if there is none.
-    fn find(&mut self, from: &[u8]) -> Result<Option<WholeBlock>, Error> {
-        let view = self.space.view(Wanted::AtOrAbove(from.to_vec()))?;
-        if *view.low < *from {
-            return Ok(None);
-        }
-        self.next = view.high.clone();
+    fn whole(&mut self, view: View) -> Result<WholeBlock, Error> {
         let mut body = Vec::new();
         if view.image.is_some() || !view.waiting.is_empty() {
             let format = self.format()?;
             let whole = self.space.blocks.body_of(&*format, &view);
             body = whole.map_err(|reason| self.space.damage(&view, reason))?;
         }
-        Ok(Some(WholeBlock { view, body }))
+        Ok(WholeBlock { view, body })
     }
 
     fn format(&mut self) -> Result<Arc<dyn BlockFormat>, Error> {
@@ -224,7 +220,7 @@ impl BlockScan {
             shown.map_err(|reason| self.space.damage(&block.view, reason))
         });
         if shown.is_err() {
-            self.next = None;
+            self.blocks = None;
         }
         Some(shown.map(|()| records))
     }
@@ -234,12 +230,15 @@ impl Iterator for BlockScan {
     type Item = Result<WholeBlock, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let from = self.next.take()?;
-        let found = self.find(&from);
-        if found.is_err() {
-            self.next = None;
+        let from = &self.from;
+        let is_before =
+            |found: &Result<View, Error>| found.as_ref().is_ok_and(|view| *view.low < **from);
+        let found = self.blocks.as_mut()?.find(|found| !is_before(found))?;
+        let whole = self.space.named(found).and_then(|view| self.whole(view));
+        if whole.is_err() {
+            self.blocks = None;
         }
-        found.transpose()
+        Some(whole)
     }
 }
 

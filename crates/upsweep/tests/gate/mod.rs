@@ -1,21 +1,19 @@
-//! A store whose log can be held up.
+//! A store whose log, or whose reading ahead, can be held up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use upsweep::layers::device::{
-    Bank, Completion, DeviceDescription, DeviceId, Devices, Geometry, MemoryDevices, Performer,
-    Profile, Request, ThreadedDevices, Waiter, Waker,
+    Bank, Class, Completion, DeviceDescription, DeviceId, Devices, Geometry, MemoryDevices,
+    Performer, Profile, Request, ThreadedDevices, Waiter, Waker,
 };
 use upsweep::{CreateOptions, Store};
 
-/// The second device is the log.
-const LOG: DeviceId = DeviceId(1);
-
-/// A bank that does not tell what the log has written while it is shut.
+/// A bank that does not tell of completed requests of one class while it is shut.
 struct Gate {
     bank: ThreadedDevices<MemoryDevices>,
+    class: Class,
     is_shut: Arc<AtomicBool>,
 }
 
@@ -40,7 +38,7 @@ impl Devices for Gate {
 impl Bank for Gate {
     fn waiter(&self) -> Box<dyn Waiter> {
         let (waiter, is_shut) = (self.bank.waiter(), Arc::clone(&self.is_shut));
-        Box::new(GateWaiter { waiter, is_shut, kept: Mutex::default() })
+        Box::new(GateWaiter { waiter, class: self.class, is_shut, kept: Mutex::default() })
     }
     fn waker(&self) -> Box<dyn Waker> {
         self.bank.waker()
@@ -61,6 +59,7 @@ impl Bank for Gate {
 
 struct GateWaiter {
     waiter: Box<dyn Waiter>,
+    class: Class,
     is_shut: Arc<AtomicBool>,
     kept: Mutex<Vec<Completion>>,
 }
@@ -71,18 +70,18 @@ impl Waiter for GateWaiter {
         let first = completions.len();
         self.waiter.wait(timeout, completions);
         if self.is_shut.load(Ordering::Acquire) {
-            kept.extend(completions.extract_if(first.., |done| done.device == LOG));
+            kept.extend(completions.extract_if(first.., |done| done.class == self.class));
         } else {
             completions.append(&mut kept);
         }
     }
 }
 
-/// A store of two devices in memory, and what shuts its gate.
-pub(crate) fn gated() -> (Store, Arc<AtomicBool>) {
+/// A store of two devices in memory, and what shuts its gate for requests of this class.
+pub(crate) fn gated(class: Class) -> (Store, Arc<AtomicBool>) {
     let is_shut = Arc::new(AtomicBool::new(false));
     let bank = ThreadedDevices::new(MemoryDevices::with_sizes(&[0, 0], 1));
-    let gate = Gate { bank, is_shut: Arc::clone(&is_shut) };
+    let gate = Gate { bank, class, is_shut: Arc::clone(&is_shut) };
     let options = CreateOptions::default().log_bytes(32 << 20);
     (Store::builder().create_on(gate, 1, &options).expect("made"), is_shut)
 }

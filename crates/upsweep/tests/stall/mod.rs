@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use upsweep::layers::device::Class;
 use upsweep::{Durability, Store};
 
 use crate::gate::gated;
@@ -20,7 +21,7 @@ impl Drop for Opens {
 /// Has a caller wait until the pipeline of the log has room, for 0.3 s at least, and
 /// calls `look` then, while it waits. Returns the store once all is durable.
 pub(crate) fn stalled(look: impl FnOnce(&Store)) -> Store {
-    let (store, is_shut) = gated();
+    let (store, is_shut) = gated(Class::Log);
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     is_shut.store(true, Ordering::Release);
     std::thread::scope(|scope| {

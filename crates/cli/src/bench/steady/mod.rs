@@ -18,11 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use upsweep::layers::runtime::Pulse;
 use upsweep::{CreateOptions, Durability, Status, Store, StoreBuilder, Table};
 
-use super::{Latencies, Random, note};
+use super::{Latencies, Random, note, process_cpu};
 use crate::args::{BenchArgs, CallReturns};
 use crate::failure::Failure;
 use callers::{Measured, Run};
@@ -221,12 +220,6 @@ fn read(args: &BenchArgs, records: Records, table: &Table) -> Result<Latencies, 
             _ => Ok(()),
         }
     })
-}
-
-/// Processor time of all threads so far.
-fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Lets the kernel find the most resident memory anew: loading is not what is measured.

@@ -47,7 +47,7 @@ impl Core {
     /// Whether the next [`Core::pump`] has something to do for views.
     #[must_use]
     pub fn has_views_to_pump(&self) -> bool {
-        self.views.has_some_to_pump()
+        self.views.has_some_to_pump() || self.base.io.has_outgoing()
     }
 
     /// Forgets a view whose caller has gone.

@@ -20,6 +20,7 @@ mod inspect;
 mod levels;
 mod refusals;
 mod rest;
+mod scans;
 mod spaces;
 mod steps;
 
@@ -39,7 +40,7 @@ use super::pipeline::Pipeline;
 use super::reclaim::Reclaimer;
 use super::spiller::Spiller;
 use super::sweep::Sweep;
-use super::view::{View, ViewId, Views};
+use super::view::{ScanId, Scans, View, ViewId, Views};
 use crate::broken::{self, Fault};
 use crate::device::{Class, Completion, Request};
 use crate::error::Error;
@@ -54,6 +55,8 @@ pub struct Actions {
     pub jobs: Vec<Job>,
     /// Pending views that are answered now.
     pub views: Vec<(ViewId, Result<View, Error>)>,
+    /// Scans for which something that they have requested has arrived, or has failed.
+    pub scans: Vec<ScanId>,
     /// Callers that were told to [wait](Accept::Wait) should retry: there may be room, or a reason
     /// for permanent refusal.
     pub room: bool,
@@ -64,6 +67,7 @@ pub struct Core {
     pub(super) base: Base,
     pub(super) admission: Admission,
     pub(super) views: Views,
+    pub(super) scans: Scans,
     pub(super) growth: Growth,
     pub(super) log_growth: LogGrowth,
     pub(super) reclaimer: Reclaimer,
@@ -87,6 +91,7 @@ impl Core {
             base,
             admission: Admission::new(),
             views: Views::default(),
+            scans: Scans::default(),
             growth,
             log_growth,
             reclaimer: Reclaimer::default(),
@@ -152,6 +157,7 @@ impl Core {
             self.base.dispatch_log();
         }
         self.views.pump(&mut self.base, &mut actions.views);
+        actions.scans.append(&mut self.scans.take_news());
         actions.requests.append(self.base.io.outgoing());
         actions.room |= self.base.waiters.take_news();
         debug_assert!(
@@ -180,6 +186,7 @@ impl Core {
             IoKind::SpillWrite(spill) => self.spiller.write_done(base, spill, &completion),
             IoKind::Flush => self.flush_done(&completion),
             IoKind::View => self.views.read_done(base, completion),
+            IoKind::ScanRead => self.scans.read_done(base, completion),
             IoKind::CheckpointWrite => checkpointer.write_done(base, &completion),
             IoKind::Superblock => checkpointer.superblock_done(base, &completion),
             IoKind::FileSpace => growth.file_space_done(base, &completion),

@@ -3,6 +3,7 @@
 use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
 use super::suited::Suited;
+use crate::device::GAP_BYTES_MAX;
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
@@ -32,6 +33,17 @@ const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
+/// Longest request that reads ahead for a scan, in bytes, if no other length is given.
+const SCAN_REQUEST_BYTES: u32 = 256 << 10;
+/// Requests in flight for a scan, if no other number is given. On a fast solid-state device two of
+/// this length keep a scan busy, and longer or more of them delay queries beside it.
+const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
+/// Divisor of the memory that gives the share of all scans, within the two bounds below.
+const SCAN_PART: usize = 32;
+/// Least memory for what is read ahead: one scan at full speed.
+const SCAN_BYTES_MIN: usize = 1 << 20;
+/// Most memory for it: several scans at full speed.
+const SCAN_BYTES_MAX: usize = 64 << 20;
 /// A queue of this many bytes is folded for the first time.
 const FOLD_BYTES_MIN: u64 = 4096;
 /// The log grows up to this multiple of the data: a longer one hardly saves sweeps.
@@ -129,6 +141,10 @@ pub struct Options {
     /// How full queue memory has to be before updates are spilled for it, and the fill at which
     /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
+    /// Longest request that reads ahead for a scan, in bytes; `None`: the default.
+    pub scan_request_bytes: Option<u32>,
+    /// Requests in flight that read ahead for one scan; `None`: the default.
+    pub scan_requests_in_flight: Option<usize>,
 }
 
 impl Default for Options {
@@ -143,6 +159,8 @@ impl Default for Options {
             log_motion: None,
             spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
+            scan_request_bytes: None,
+            scan_requests_in_flight: None,
         }
     }
 }
@@ -154,6 +172,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let spill_segment_bytes =
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
+    let (scan_request_bytes, scan_requests_in_flight) = scan_requests(options);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,
@@ -177,6 +196,10 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         run_bytes_max: memory_bytes / RUN_CONTENT_PART,
         run_density_percent_min: options.run_density_percent_min,
         runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
+        scan_request_bytes,
+        scan_requests_in_flight,
+        scan_bytes_max: scan_bytes_max(memory_bytes, scale),
+        scan_gap_bytes_max: if shape.rotates { GAP_BYTES_MAX } else { 0 },
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
         spill_fill_percent: options.spill_fill_percent,
@@ -202,15 +225,22 @@ fn log_depth(shape: &Shape, wanted: u8) -> u8 {
 /// lacks.
 #[must_use]
 pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usize {
+    let needed = |memory_bytes: usize| {
+        configure(shape, &Options { memory_bytes, ..*options }, scale).memory_bytes_min()
+    };
+    // The smallest budget from which on runs are a block longer, so that they need more at once.
+    let step = RUN_PART * (shape.block_bytes as usize).max(1);
+    let with_longer_runs = |memory_bytes: usize| (memory_bytes / step + 1).saturating_mul(step);
     let mut memory_bytes = 0;
+    // The requirement grows by less than a quarter of the budget, so the loop terminates.
     loop {
-        let config = configure(shape, &Options { memory_bytes, ..*options }, scale);
-        let needed = config.memory_bytes_min();
-        // The requirement grows by less than a quarter of the budget, so the loop terminates.
-        if needed <= memory_bytes {
-            return memory_bytes;
-        }
-        memory_bytes = needed;
+        let longer = with_longer_runs(memory_bytes);
+        memory_bytes = match needed(memory_bytes) {
+            more if more > memory_bytes => more,
+            // More memory must not be too little.
+            _ if needed(longer) > longer => longer,
+            _ => return memory_bytes,
+        };
     }
 }
 
@@ -248,6 +278,20 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
     let least = suited.min((memory_bytes / RUN_PART_SUITED).max(any));
     let run_bytes = (memory_bytes / RUN_PART).clamp(least, RUN_TIMES_MAX * suited);
     (run_bytes / shape.block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+}
+
+/// How a scan reads ahead: the longest request, in bytes, and how many are in flight.
+fn scan_requests(options: &Options) -> (u32, usize) {
+    (
+        options.scan_request_bytes.unwrap_or(SCAN_REQUEST_BYTES),
+        options.scan_requests_in_flight.unwrap_or(SCAN_REQUESTS_IN_FLIGHT),
+    )
+}
+
+/// Memory for what is read ahead for all scans.
+fn scan_bytes_max(memory_bytes: usize, scale: &Scale) -> usize {
+    let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
+    (memory_bytes / SCAN_PART).clamp(scaled(SCAN_BYTES_MIN), scaled(SCAN_BYTES_MAX))
 }
 
 /// How data files grow and shrink.

@@ -11,6 +11,10 @@ use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 /// Most blocks of a run that can be chosen.
 const RUN_BLOCKS_LIMIT: usize = 1024;
+/// Longest request of a scan that can be chosen, in bytes.
+const SCAN_REQUEST_LIMIT: u32 = 16 << 20;
+/// Most requests of a scan that can be chosen.
+const SCAN_REQUESTS_LIMIT: usize = 64;
 /// Largest block that is ever made.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Least number of blocks of a run; with fewer, updates of neighbours would not be batched.
@@ -68,6 +72,15 @@ impl Config {
         if self.runs_in_flight_max == 0 {
             return bad("runs in flight", "none; give at least one".to_owned());
         }
+        let request = self.scan_request_bytes;
+        if !request.is_multiple_of(4096) || !(4096..=SCAN_REQUEST_LIMIT).contains(&request) {
+            let reason = format!("{request} bytes; give 4KiB to 16MiB in steps of 4KiB");
+            return bad("scan request", reason);
+        }
+        if self.scan_requests_in_flight > SCAN_REQUESTS_LIMIT {
+            let given = self.scan_requests_in_flight;
+            return bad("scan requests", format!("{given}; give 0 to {SCAN_REQUESTS_LIMIT}"));
+        }
         if self.run_density_percent_min > 100 {
             let given = self.run_density_percent_min;
             return bad("run density", format!("{given} per cent; give 0 to 100"));
@@ -122,8 +135,20 @@ impl Config {
         SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes.min(SPILL_SEGMENT_BYTES) as usize
     }
 
-    /// Memory for the buffers of runs and of the log, whatever the load: the bytes read and written
-    /// per run in the pipeline, the batches of the log, and the bytes that spills write.
+    /// Bytes that are read ahead for one scan at most: the requests in flight, and the one that it
+    /// goes over.
+    #[must_use]
+    pub fn scan_window_bytes(&self) -> usize {
+        let requests = match self.scan_requests_in_flight {
+            0 => 0,
+            requests => requests + 1,
+        };
+        (self.scan_request_bytes as usize).saturating_mul(requests)
+    }
+
+    /// Memory for the buffers of runs, of scans and of the log, whatever the load: the bytes read
+    /// and written per run in the pipeline, the share of scans, the batches of the log, and the
+    /// bytes that spills write.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         let span = usize::try_from(self.run_span_bytes()).unwrap_or(usize::MAX);
@@ -137,7 +162,7 @@ impl Config {
             }
         };
         let runs = run.saturating_mul(self.runs_in_flight_max);
-        runs.saturating_add(batches).saturating_add(spills)
+        runs.saturating_add(batches).saturating_add(spills).saturating_add(self.scan_bytes_max)
     }
 
     /// Memory that is never available for queues, filters or large values, in an empty store.

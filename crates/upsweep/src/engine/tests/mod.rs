@@ -2,6 +2,7 @@
 //! the tests of parts that need all the others to run.
 
 mod accept;
+mod ahead;
 mod base;
 mod checkpoint;
 mod conditional;
@@ -66,6 +67,10 @@ fn config() -> Config {
         run_bytes_max: 64 << 10,
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
+        scan_request_bytes: 16 << 10,
+        scan_requests_in_flight: 2,
+        scan_bytes_max: 64 << 10,
+        scan_gap_bytes_max: 0,
         fanout_min: 6,
         spilling: Spilling::Never,
         spill_fill_percent: 0,

@@ -86,7 +86,8 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     check_modifiers(base, &waiting)?;
     let image = match extent.filter(|_| !decided) {
         None => None,
-        Some(extent) => match image_at(base, view, extent, placement.image_seq) {
+        Some(extent) => match image_at(base, view, extent, placement.image_seq, !view.passes_cache)
+        {
             Some(image) => Some(image),
             None => return Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent)),
         },
@@ -95,7 +96,7 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     Ok(Gathered::Complete(View { low, high, extent, image_seq, image, waiting, segments }))
 }
 
-fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
+pub(super) fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
     let space = of.record.space;
     match wanted {
         Wanted::Point(key) => base.index.directory().covering(space, &of.format.position(key)),
@@ -108,10 +109,18 @@ fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
     }
 }
 
-/// What was read at this place, for the view or for others.
-fn image_at(base: &mut Base, view: &PendingView, extent: Extent, seq: Seq) -> Option<Arc<Image>> {
+/// What was read at this place, for the view or for others; `uses`: it will be of use again.
+fn image_at(
+    base: &mut Base,
+    view: &PendingView,
+    extent: Extent,
+    seq: Seq,
+    uses: bool,
+) -> Option<Arc<Image>> {
     let read = view.images.iter().find(|image| (image.0, image.1) == (extent, seq));
-    read.map(|image| Arc::clone(&image.2)).or_else(|| base.index.cache.get(extent))
+    let read = read.map(|image| Arc::clone(&image.2));
+    let cache = &mut base.index.cache;
+    read.or_else(|| if uses { cache.get(extent) } else { cache.peek(extent) })
 }
 
 /// The updates in spill segments for a view of a block.
@@ -125,7 +134,7 @@ fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Sp
             continue;
         }
         let SpillSegmentRecord { extent, through, .. } = segment.record;
-        let Some(image) = image_at(base, view, extent, through) else {
+        let Some(image) = image_at(base, view, extent, through, true) else {
             return Ok(Spilled::NeedsRead(segment));
         };
         let Some(space) = base.index.directory().space(view.space) else { continue };

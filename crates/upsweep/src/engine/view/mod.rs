@@ -10,10 +10,14 @@
 //! to be pinned.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
+mod ahead;
 mod gather;
 
+pub(super) use ahead::Scans;
+pub use ahead::{AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, Planned, ScanId};
 pub(super) use gather::gather;
 
 use super::base::Base;
@@ -105,6 +109,9 @@ pub(super) struct PendingView {
     pub(super) wanted: Wanted,
     /// What was read for it.
     pub(super) images: Vec<ReadImage>,
+    /// Whether it leaves the cache as it is: it is one of many views of a scan, which will not look
+    /// at this block again.
+    pub(super) passes_cache: bool,
 }
 
 /// The target of a read.
@@ -133,12 +140,25 @@ struct Expected {
 }
 
 impl Expected {
-    fn check(&self, completion: Completion) -> CheckedRead {
+    /// Of the image of this block.
+    fn of_block(base: &Base, id: BlockId) -> Self {
+        let block = base.index.directory().block(id);
+        let Placement { image_space, image_seq: seq, .. } = block.placement();
+        let (store, number, key) = (base.config.store, image_space.get(), Box::from(&*block.key));
+        Self { store, kind: ImageKind::Block, number, key, seq }
+    }
+
+    /// The range of the body in an image.
+    fn check(&self, image: &[u8]) -> Result<Range<usize>, String> {
         let &Self { store, kind, number, ref key, seq } = self;
-        let identity = Identity { store, kind, number, seq, key };
+        image_format::decode(image, &Identity { store, kind, number, seq, key })
+    }
+
+    fn check_read(&self, completion: Completion) -> CheckedRead {
         let image = match (completion.result, completion.buffer) {
-            (Ok(()), Some(buffer)) => image_format::decode(&buffer, &identity)
-                .map(|body| Arc::new(Image::new(Arc::new(buffer), body))),
+            (Ok(()), Some(buffer)) => {
+                self.check(&buffer).map(|body| Arc::new(Image::new(Arc::new(buffer), body)))
+            }
             (Err(error), _) => Err(error.to_string()),
             (Ok(()), None) => Err("no buffer came back".to_owned()),
         };
@@ -158,7 +178,7 @@ impl ViewRead {
     /// done without any lock.
     #[must_use]
     pub fn run(self, perform: impl FnOnce(Request) -> Completion) -> CheckedRead {
-        self.expected.check(perform(self.request))
+        self.expected.check_read(perform(self.request))
     }
 }
 
@@ -200,7 +220,37 @@ impl Views {
         space: SpaceId,
         wanted: Wanted,
     ) -> Result<ViewPoll, Error> {
-        let view = PendingView { space, wanted, images: Vec::new() };
+        let view = PendingView { space, wanted, images: Vec::new(), passes_cache: false };
+        self.begin(base, view)
+    }
+
+    /// As [`Views::view`], for a scan that has read this image ahead: it is used if it is still the
+    /// image of the block. Blocks that are read for this view do not enter the cache.
+    pub(super) fn view_for_scan(
+        &mut self,
+        base: &mut Base,
+        space: SpaceId,
+        wanted: Wanted,
+        ahead: Option<AheadImage>,
+    ) -> Result<ViewPoll, Error> {
+        let mut images: Vec<_> = ahead.into_iter().map(ReadImage::from).collect();
+        if broken::is(Fault::ScanOfMoved)
+            && let Some(id) = base
+                .index
+                .directory()
+                .space(space)
+                .and_then(|space| gather::wanted_block(base, space, &wanted))
+        {
+            let Placement { extent, image_seq, .. } = base.index.directory().block(id).placement();
+            images.retain_mut(|image| {
+                (image.0, image.1) = (extent.unwrap_or(image.0), image_seq);
+                true
+            });
+        }
+        self.begin(base, PendingView { space, wanted, images, passes_cache: true })
+    }
+
+    fn begin(&mut self, base: &mut Base, view: PendingView) -> Result<ViewPoll, Error> {
         match gather(base, &view)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
             Gathered::NeedsRead(target, extent) => {
@@ -271,10 +321,8 @@ impl Views {
         let store = base.config.store;
         let (owner, expected) = match &target {
             ReadTarget::Block(block) => {
-                let block = base.index.directory().block(*block);
-                let Placement { image_space: space, image_seq: seq, .. } = block.placement();
-                let (kind, number, key) = (ImageKind::Block, space.get(), Box::from(&*block.key));
-                (space, Expected { store, kind, number, key, seq })
+                let placement = base.index.directory().block(*block).placement();
+                (placement.image_space, Expected::of_block(base, *block))
             }
             ReadTarget::SpillSegment(segment) => {
                 let Identity { kind, number, seq, key, .. } =
@@ -295,7 +343,7 @@ impl Views {
 
     pub(super) fn read_done(&mut self, base: &mut Base, completion: Completion) {
         let read = self.reads.get(&completion.token).expect("a view read is listed");
-        let checked = read.expected.check(completion);
+        let checked = read.expected.check_read(completion);
         self.end_read(base, checked);
     }
 
@@ -332,12 +380,18 @@ impl Views {
                     }
                     _ => (read.extent, seq),
                 };
+                // Many blocks have updates in one spill segment.
+                let mut passes_cache = matches!(read.target, ReadTarget::Block(_));
                 for id in &read.waiters {
-                    if let Some(view) = self.pending.get_mut(id) {
+                    let view = self.pending.get_mut(id);
+                    passes_cache &= view.as_ref().is_some_and(|view| view.passes_cache);
+                    if let Some(view) = view {
                         view.images.push((place.0, place.1, Arc::clone(&image)));
                     }
                 }
-                base.index.cache.put(read.extent, image);
+                if !passes_cache {
+                    base.index.cache.put(read.extent, image);
+                }
             }
             Err(reason) => {
                 let key = String::from_utf8_lossy(key);

@@ -206,8 +206,8 @@ impl<T: Cell> Array<T> {
     }
 
     /// The nonzero cells of `range`, in index order; reversible, and usable from both ends at once.
-    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot. Cost: at
-    /// most one read per existing block.
+    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot. Cost: as
+    /// [`BlockStore::blocks`].
     pub fn iter(&self, range: impl RangeBounds<u64>) -> ArrayScan<T> {
         ArrayScan::new(self.clone(), indices(&range))
     }
@@ -254,10 +254,6 @@ impl<T: Cell> Array<T> {
 
     pub(super) fn durability(&self) -> Durability {
         self.durability
-    }
-
-    pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
-        self.blocks.view(self.space, wanted).map_err(|error| of_structure(error, &self.name))
     }
 
     pub(super) fn modifiers(&self) -> &Modifiers {

@@ -1,8 +1,8 @@
 //! Scans of an array: the nonzero cells, in index order, from both ends.
 //!
-//! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
-//! skips blocks that do not exist. Like a scan of a table it is not a snapshot: every block is as
-//! it was when the scan read it.
+//! A scan goes over the existing [blocks](crate::runtime::Blocks) of its range from both ends and
+//! holds, per end, the rest of one block. Like a scan of a table it is not a snapshot: every block
+//! is as it was when the scan read it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,62 +14,69 @@ use super::handle::Array;
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::registry::Modifiers;
 use crate::error::Error;
-use crate::runtime::{View, Wanted};
+use crate::runtime::{Blocks, View};
+use crate::structures::batch::Structure;
+use crate::structures::of_structure;
 
 /// An iterator over the nonzero cells of an array. Ends after the first error.
 pub struct ArrayScan<T: Cell> {
     array: Array<T>,
-    /// Indices not yet visited.
-    rest: Range<u64>,
+    range: Range<u64>,
+    blocks: Blocks,
     front: VecDeque<(u64, T)>,
     back: VecDeque<(u64, T)>,
+    done: bool,
 }
 
 impl<T: Cell> ArrayScan<T> {
     pub(super) fn new(array: Array<T>, range: Range<u64>) -> Self {
-        Self { array, rest: range, front: VecDeque::new(), back: VecDeque::new() }
+        let from = block_key(T::KIND.block_of(range.start));
+        let to =
+            range.end.checked_sub(1).map_or(from, |last| block_key(T::KIND.block_of(last) + 1));
+        let blocks = array.blocks().blocks(array.space(), &from, Some(&to));
+        let done = range.is_empty();
+        let (front, back) = (VecDeque::new(), VecDeque::new());
+        Self { array, range, blocks, front, back, done }
     }
 
     /// Takes the cells of the next block from the low end.
     fn fill_front(&mut self) -> Result<(), Error> {
-        let number = T::KIND.block_of(self.rest.start);
-        let view = self.array.view(Wanted::AtOrAbove(block_key(number).to_vec()))?;
-        let place = T::KIND.place_of(&view.low).filter(|place| place.first < self.rest.end);
-        let Some(place) = place else {
-            self.rest.start = self.rest.end;
-            return Ok(());
-        };
-        self.front = self.cells(&view, place)?;
-        self.rest.start = (place.first + place.cells as u64).min(self.rest.end);
+        match self.blocks.next() {
+            Some(view) => self.front = self.cells_of(view)?,
+            None => self.done = true,
+        }
         Ok(())
     }
 
     /// Takes the cells of the next block from the high end.
     fn fill_back(&mut self) -> Result<(), Error> {
-        let number = T::KIND.block_of(self.rest.end - 1);
-        let view = self.array.view(Wanted::Below(Some(block_key(number + 1).to_vec())))?;
-        let ends_inside = |place: &BlockPlace| place.first + place.cells as u64 > self.rest.start;
-        let Some(place) = T::KIND.place_of(&view.low).filter(ends_inside) else {
-            self.rest.end = self.rest.start;
-            return Ok(());
-        };
-        self.back = self.cells(&view, place)?;
-        self.rest.end = place.first.max(self.rest.start);
+        match self.blocks.next_back() {
+            Some(view) => self.back = self.cells_of(view)?,
+            None => self.done = true,
+        }
         Ok(())
     }
 
-    /// The nonzero cells of a block that are in the rest.
+    fn cells_of(&self, view: Result<View, Error>) -> Result<VecDeque<(u64, T)>, Error> {
+        let view = view.map_err(|error| of_structure(error, self.array.name()))?;
+        match T::KIND.place_of(&view.low) {
+            Some(place) => self.cells(&view, place),
+            None => Ok(VecDeque::new()),
+        }
+    }
+
+    /// The nonzero cells of a block that are in the range.
     fn cells(&self, view: &View, place: BlockPlace) -> Result<VecDeque<(u64, T)>, Error> {
         let damage = |reason| self.array.damage(view, place.first, reason);
         let body = body_of(T::KIND, self.array.modifiers(), view).map_err(damage)?;
         let body = Body::parse(T::KIND, &body).map_err(damage)?;
         let indexed = |(offset, cell)| Some((place.first + offset as u64, T::decode(cell)?));
         let cells = body.iter().filter_map(indexed);
-        Ok(cells.filter(|(index, _)| self.rest.contains(index)).collect())
+        Ok(cells.filter(|(index, _)| self.range.contains(index)).collect())
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<(u64, T), Error>> {
-        self.rest.end = self.rest.start;
+        self.done = true;
         self.front.clear();
         self.back.clear();
         Some(Err(error))
@@ -110,7 +117,7 @@ impl<T: Cell> Iterator for ArrayScan<T> {
             if let Some(cell) = self.front.pop_front() {
                 return Some(Ok(cell));
             }
-            if self.rest.is_empty() {
+            if self.done {
                 return self.back.pop_front().map(Ok);
             }
             if let Err(error) = self.fill_front() {
@@ -126,7 +133,7 @@ impl<T: Cell> DoubleEndedIterator for ArrayScan<T> {
             if let Some(cell) = self.back.pop_back() {
                 return Some(Ok(cell));
             }
-            if self.rest.is_empty() {
+            if self.done {
                 return self.front.pop_back().map(Ok);
             }
             if let Err(error) = self.fill_back() {

@@ -210,6 +210,11 @@ impl<O: Order> Table<O> {
         unreachable!("the loop ends by returning")
     }
 
+    /// The space of values that lie outside of their blocks.
+    pub(super) fn companion(&self) -> SpaceId {
+        self.companion
+    }
+
     pub(super) fn durability(&self) -> Durability {
         self.durability
     }
@@ -344,7 +349,8 @@ impl<O: Order> Table<O> {
 
     /// All records, in the order of the table: by key, or by the hash of the key. Reversible, and
     /// usable from both ends at once. Each block is read as it is when the iterator reaches it: an
-    /// iteration is not a snapshot. Cost: one read for each block that is not cached; one block is
+    /// iteration is not a snapshot. Cost: one read for each block that is not cached, and from the
+    /// third on one for many neighbours; see [`BlockStore::blocks`]. The records of one block are
     /// in memory per end.
     pub fn iter(&self) -> Scan<O> {
         Scan::new(self.clone(), Vec::new(), None)
@@ -371,7 +377,7 @@ impl Table {
 
     /// The records with keys in `range`, in key order; reversible, and usable from both ends at
     /// once. Each block is read as it is when the scan reaches it: a scan is not a snapshot. Cost:
-    /// one read for each block that is not cached; one block is in memory per end.
+    /// as [`Table::iter`].
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
         let from = match range.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),

@@ -180,28 +180,48 @@ pub fn page<'a, O: Order>(
     modifiers: &Modifiers,
     request: &PageRequest<'_>,
 ) -> Result<Page<'a>, String> {
+    let mut records = Vec::new();
+    let mut bytes = 0usize;
+    let is_complete = each::<O>(body, waiting, modifiers, request, |record| {
+        let value_bytes = match &record.value {
+            Lookup::Absent => 0,
+            Lookup::Value { bytes, .. } => bytes.len(),
+            Lookup::NeedLarge { bytes, .. } => *bytes as usize,
+        };
+        let is_full = records.len() >= request.records_max || bytes >= request.bytes_max;
+        if is_full && !records.is_empty() {
+            return false;
+        }
+        bytes = bytes.saturating_add(record.key.len()).saturating_add(value_bytes);
+        records.push(record);
+        true
+    })?;
+    Ok(Page { records, is_complete })
+}
+
+/// Shows the records of [`page`] without limits to `visit`, which says whether to go on; returns
+/// whether all were shown.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn each<'a, O: Order>(
+    body: Option<&'a [u8]>,
+    waiting: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    request: &PageRequest<'_>,
+    mut visit: impl FnMut(Record<'a>) -> bool,
+) -> Result<bool, String> {
     let leaf = Leaf::parse(body.unwrap_or_default())?;
     // Ranges are removed only from tables in key order.
     let expanded = ranges::expand(&leaf, waiting)?;
     let mut walk = Walk::new::<O>(leaf, &expanded.updates, request)?;
-    let mut page = Page::default();
-    let mut bytes = 0usize;
     while let Some((key, stored, updates)) = walk.next::<O>()? {
         let value = look_up(stored, updates, modifiers, key, None)?;
-        let value_bytes = match &value {
-            Lookup::Absent => continue,
-            Lookup::Value { bytes, .. } => bytes.len(),
-            Lookup::NeedLarge { bytes, .. } => *bytes as usize,
-        };
-        let is_full = page.records.len() >= request.records_max || bytes >= request.bytes_max;
-        if is_full && !page.records.is_empty() {
-            return Ok(page);
+        if value != Lookup::Absent && !visit(Record { key, value }) {
+            return Ok(false);
         }
-        bytes = bytes.saturating_add(key.len()).saturating_add(value_bytes);
-        page.records.push(Record { key, value });
     }
-    page.is_complete = true;
-    Ok(page)
+    Ok(true)
 }
 
 /// The keys of records and updates in a range, from both ends inwards.

@@ -1,22 +1,19 @@
 //! Scans: records in the order of their table, forward, in reverse, or from both ends.
 //!
-//! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
-//! reads a block when it reaches it and pins nothing, so it neither blocks the sweep nor is a
-//! snapshot: every block is as it was when the scan read it.
+//! A scan goes over the [blocks](crate::runtime::Blocks) of its range from both ends and holds, per
+//! end, the rest of one block. It pins nothing, so it neither blocks the sweep nor is a snapshot:
+//! every block is as it was when the scan read it.
 
 use std::collections::VecDeque;
 
 use super::handle::{Table, Value};
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup, PageRequest};
+use crate::engine::block_format::UpdateRef;
+use crate::engine::registry::DELETE_RANGE;
 use crate::error::Error;
-use crate::runtime::{View, Wanted};
+use crate::runtime::{Blocks, View, Wanted};
 use crate::structures::batch::Structure;
-
-/// Maximum number of records that one step takes out of a block.
-const RECORDS_PER_STEP: usize = 4096;
-/// Bytes after which a step takes no further record.
-const BYTES_PER_STEP: usize = 1 << 20;
 
 /// The smallest position greater than `position`; of an ordered table, a position is a key.
 pub(super) fn successor(position: &[u8]) -> Vec<u8> {
@@ -33,90 +30,100 @@ pub type Record = (Vec<u8>, Value);
 /// error.
 pub struct Scan<O: Order = ByKey> {
     table: Table<O>,
-    /// Smallest position that was not yet taken from a block.
+    /// Smallest position, and the first one beyond; `None` if unbounded.
     from: Vec<u8>,
-    /// First position beyond those not yet taken; `None` if unbounded.
     to: Option<Vec<u8>>,
+    blocks: Blocks,
     front: VecDeque<Record>,
     back: VecDeque<Record>,
     done: bool,
 }
 
-/// The result of one step.
-struct Step {
-    records: VecDeque<Record>,
-    /// Where the next step continues; `None` at the end.
-    next: Option<Vec<u8>>,
-}
-
 impl<O: Order> Scan<O> {
     pub(super) fn new(table: Table<O>, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
-        let done = to.as_ref().is_some_and(|to| *to <= from);
-        Self { table, from, to, front: VecDeque::new(), back: VecDeque::new(), done }
+        let blocks = table.blocks().blocks(table.space(), &from, to.as_deref());
+        let (front, back) = (VecDeque::new(), VecDeque::new());
+        Self { table, from, to, blocks, front, back, done: false }
     }
 
-    /// Takes the next records from the low end.
+    /// Takes the records of the next block from the low end.
     fn fill_front(&mut self) -> Result<(), Error> {
-        let view =
-            self.table.blocks().view(self.table.space(), Wanted::Covering(self.from.clone()))?;
-        let step = self.step(&view, false)?;
-        self.front = step.records;
-        match step.next {
-            Some(next) if self.to.as_ref().is_none_or(|to| next < *to) => self.from = next,
-            _ => self.done = true,
+        match self.blocks.next().transpose()? {
+            Some(view) => {
+                let mut records = std::mem::take(&mut self.front);
+                self.add(&view, false, &mut records)?;
+                self.front = records;
+            }
+            None => self.done = true,
         }
         Ok(())
     }
 
-    /// Takes the next records from the high end.
+    /// Takes the records of the next block from the high end.
     fn fill_back(&mut self) -> Result<(), Error> {
-        let view = self.table.blocks().view(self.table.space(), Wanted::Below(self.to.clone()))?;
-        let step = self.step(&view, true)?;
-        self.back = step.records;
-        match step.next {
-            Some(next) if next > self.from => self.to = Some(next),
-            _ => self.done = true,
+        match self.blocks.next_back().transpose()? {
+            Some(view) => {
+                let mut records = std::mem::take(&mut self.back);
+                self.add(&view, true, &mut records)?;
+                self.back = records;
+            }
+            None => self.done = true,
         }
         Ok(())
     }
 
-    fn step(&self, view: &View, reverse: bool) -> Result<Step, Error> {
+    /// Adds the records of a block that are in the range.
+    fn add(&self, view: &View, reverse: bool, records: &mut VecDeque<Record>) -> Result<(), Error> {
         let body = view.image.as_ref().map(|image| image.body());
         let mut updates = view.updates();
         reader::sort::<O>(&mut updates);
-        let request = PageRequest {
-            from: &self.from,
-            to: self.to.as_deref(),
-            reverse,
-            records_max: RECORDS_PER_STEP,
-            bytes_max: BYTES_PER_STEP,
-        };
+        let (from, to) = (&*self.from, self.to.as_deref());
+        let (records_max, bytes_max) = (usize::MAX, usize::MAX);
+        let request = PageRequest { from, to, reverse, records_max, bytes_max };
         let modifiers = self.table.blocks().modifiers();
-        let page = reader::page::<O>(body, &updates, &modifiers, &request)
-            .map_err(|reason| self.table.damage(view, &view.low, reason))?;
-        let last = page.records.last().map(|record| O::position(record.key).into_owned());
-        let next = match (page.is_complete, reverse, last) {
-            (false, false, Some(last)) => Some(successor(&last)),
-            (false, true, Some(last)) => Some(last),
-            (_, false, _) => view.high.as_deref().map(<[u8]>::to_vec),
-            (_, true, _) => (!view.low.is_empty()).then(|| view.low.to_vec()),
-        };
-        let mut records = VecDeque::with_capacity(page.records.len());
-        for record in page.records {
-            let key = record.key.to_vec();
-            match record.value {
-                Lookup::Value { kind, bytes } => {
-                    records.push_back((key, Value { kind, bytes: bytes.into_owned() }));
-                }
-                Lookup::NeedLarge { .. } => {
-                    if let Some(value) = self.table.get(&key)? {
-                        records.push_back((key, value));
+        let mut failed = None;
+        let shown = reader::each::<O>(body, &updates, &modifiers, &request, |record| {
+            let value = match record.value {
+                Lookup::Value { kind, bytes } => Some(Value { kind, bytes: bytes.into_owned() }),
+                Lookup::Absent => None,
+                Lookup::NeedLarge { .. } => match self.large(body, &updates, record.key) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        failed = Some(error);
+                        return false;
                     }
-                }
-                Lookup::Absent => {}
+                },
+            };
+            if let Some(value) = value {
+                records.push_back((record.key.to_vec(), value));
             }
+            true
+        });
+        shown.map_err(|reason| self.table.damage(view, &view.low, reason))?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// A value that lies outside of its block.
+    fn large(
+        &self,
+        body: Option<&[u8]>,
+        updates: &[UpdateRef<'_>],
+        key: &[u8],
+    ) -> Result<Option<Value>, Error> {
+        let large = self.blocks.view(self.table.companion(), Wanted::Point(key.to_vec()))?;
+        // A removal of a range that covered the key would have decided its value.
+        let is_its = |update: &&UpdateRef<'_>| update.key == key && update.modifier != DELETE_RANGE;
+        let updates: Vec<_> = updates.iter().filter(is_its).copied().collect();
+        let modifiers = self.table.blocks().modifiers();
+        let loaded = large.image.as_ref().map(|image| image.body());
+        match loaded.map(|loaded| reader::get::<O>(body, &updates, &modifiers, key, Some(loaded))) {
+            Some(Ok(Lookup::Value { kind, bytes })) => {
+                Ok(Some(Value { kind, bytes: bytes.into_owned() }))
+            }
+            Some(Ok(Lookup::Absent)) => Ok(None),
+            // It was swept between the two reads and does not fit any more, or is damaged.
+            _ => self.table.get(key),
         }
-        Ok(Step { records, next })
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<Record, Error>> {

@@ -196,6 +196,20 @@ proptest! {
     }
 
     #[test]
+    fn more_than_the_least_memory_is_enough(
+        scale in any_scale(),
+        units in 1u32..64,
+        more in 0usize..4 << 20,
+    ) {
+        let block_bytes = block_bytes(false, Some(4096 * units), &scale);
+        let shape = Shape { block_bytes, ..shape() };
+        let options = Options::default();
+        let memory_bytes = memory_bytes_min(&shape, &options, &scale) + more;
+        let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);
+        prop_assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
     fn more_memory_makes_nothing_smaller(memory_bytes in 0usize..1 << 40, more in 0usize..1 << 40) {
         let (less, more) = (configured(memory_bytes), configured(memory_bytes + more));
         prop_assert!(less.cache_bytes <= more.cache_bytes);

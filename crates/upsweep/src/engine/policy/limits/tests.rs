@@ -10,7 +10,8 @@ use crate::engine::policy::{Options, Scale, configure};
 fn the_memory_of_a_store_is_divided_without_a_rest() {
     let config = configured(64 << 20);
     let run = 32 * (16 << 10) + 8 * (16 << 10);
-    assert_eq!(config.fixed_bytes(), 2 * run * 4 + 7 * (128 << 10) + 8 * 8 * (16 << 10));
+    let scans = 2 << 20;
+    assert_eq!(config.fixed_bytes(), 2 * run * 4 + scans + 7 * (128 << 10) + 8 * 8 * (16 << 10));
     assert_eq!(config.queue_bytes_min(), 16 * (16 << 10));
     let parts = config.fixed_bytes() + config.cache_bytes + DIRECTORY_BYTES_MIN;
     assert_eq!(parts + config.queue_bytes_max(), 64 << 20);

@@ -1,0 +1,250 @@
+//! Reading ahead for scans: what is requested, what it counts, and what becomes of what was read.
+
+use std::sync::Arc;
+
+use super::ground::{Ground, space};
+use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
+use crate::engine::directory::BlockId;
+use crate::engine::view::{
+    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, ScanId, Scans, ViewPoll, Views, Wanted,
+};
+
+/// Bytes of a request, and of all scans together.
+const REQUEST: usize = 16 << 10;
+const SHARE: usize = 64 << 10;
+
+/// The base, its scans and its views.
+struct Reads {
+    ground: Ground,
+    scans: Scans,
+    views: Views,
+    /// The blocks of 4000 swept records, in key order.
+    blocks: Vec<BlockId>,
+}
+
+impl Reads {
+    fn new() -> Self {
+        let mut ground = Ground::new();
+        for number in 0..4000 {
+            ground.put(&format!("k{number:04}"), number);
+            if number % 200 == 0 {
+                ground.write_log();
+            }
+        }
+        let first = ground.block_of("");
+        ground.sweep(&[first]);
+        let blocks = ground.blocks();
+        assert!(blocks.len() > 12, "{} blocks", blocks.len());
+        Self { ground, scans: Scans::default(), views: Views::default(), blocks }
+    }
+
+    fn key(&self, block: usize) -> Box<[u8]> {
+        self.ground.key_of(self.blocks[block]).into_bytes().into()
+    }
+
+    /// Plans for a scan that has passed this block.
+    fn plan(&mut self, id: ScanId, behind: usize, reverse: bool, window_bytes: usize) -> Planned {
+        let behind = AheadOf::Key(self.key(behind));
+        let request =
+            AheadRequest { space: space(), behind: &behind, reverse, bound: None, window_bytes };
+        self.scans.plan(&mut self.ground.base, id, &request)
+    }
+
+    fn keys(parts: &[AheadPart]) -> Vec<Box<[u8]>> {
+        parts.iter().map(|part| part.key().into()).collect()
+    }
+
+    fn end(&mut self, request: Request) {
+        let completion = self.ground.end(request);
+        self.scans.read_done(&self.ground.base, completion);
+    }
+
+    /// Reads what was planned; the images, in order.
+    fn read(&mut self, id: ScanId, planned: Planned) -> Vec<Option<AheadImage>> {
+        self.ground.requests().into_iter().for_each(|request| self.end(request));
+        let arrived = self.scans.take_arrived(id);
+        let image = |part: AheadPart| {
+            let of_part = arrived.iter().find(|arrived| arrived.token == part.token);
+            let buffer = of_part.expect("it was read").buffer.as_ref()?;
+            part.check(buffer)
+        };
+        planned.parts.into_iter().map(image).collect()
+    }
+
+    fn offer(&mut self, block: usize, image: Option<AheadImage>) -> ViewPoll {
+        let wanted = Wanted::Covering(self.key(block).into());
+        let polled = self.views.view_for_scan(&mut self.ground.base, space(), wanted, image);
+        polled.expect("a sound view")
+    }
+
+    fn unused(&self) -> u64 {
+        self.ground.base.metrics.scan_unused_bytes_total.get()
+    }
+}
+
+fn offsets(requests: &[Request]) -> Vec<(u64, usize)> {
+    let read = |request: &Request| match &request.operation {
+        Operation::Read { offset, buffer } => (*offset, buffer.len()),
+        other => panic!("{other:?}"),
+    };
+    requests.iter().map(read).collect()
+}
+
+#[test]
+fn neighbours_are_read_by_long_requests_in_both_directions() {
+    for reverse in [false, true] {
+        let mut reads = Reads::new();
+        let id = reads.scans.begin();
+        let count = reads.blocks.len();
+        let first = if reverse { count - 1 } else { 0 };
+        let planned = reads.plan(id, first, reverse, SHARE);
+        let requests = reads.ground.requests();
+        let expected: Vec<_> = if reverse {
+            (0..count - 1).rev().map(|block| reads.key(block)).collect()
+        } else {
+            (1..count).map(|block| reads.key(block)).collect()
+        };
+        let planned_keys = Reads::keys(&planned.parts);
+        assert!(expected.starts_with(&planned_keys), "in the order of the scan");
+        assert!(!planned.is_over && planned.through.as_ref() == planned_keys.last());
+        let total: usize = offsets(&requests).iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(total, planned.parts.iter().map(AheadPart::bytes).sum::<usize>());
+        assert!(requests.len() <= 2 && planned.parts.len() > requests.len(), "{requests:?}");
+        assert!(requests.iter().all(|request| request.hint.class == Class::ScanRead));
+        assert!(offsets(&requests).iter().all(|(_, bytes)| *bytes <= REQUEST));
+    }
+}
+
+#[test]
+fn a_scan_is_no_further_ahead_than_it_wants_nor_than_its_share_permits() {
+    let mut reads = Reads::new();
+    let (one, other) = (reads.scans.begin(), reads.scans.begin());
+    assert!(reads.plan(one, 0, false, 0).parts.is_empty());
+    let planned = reads.plan(one, 0, false, 2 * 4096);
+    let mut requests = reads.ground.requests();
+    assert_eq!(planned.parts.len(), requests.len(), "half of it is a request");
+    assert!(reads.scans.bytes() <= 2 * 4096 && !planned.parts.is_empty());
+    assert!(reads.plan(one, 0, false, 2 * 4096).parts.is_empty(), "it is there");
+    if requests.len() < 2 {
+        assert!(!reads.plan(one, 0, false, SHARE).parts.is_empty());
+        requests.extend(reads.ground.requests());
+    }
+    assert_eq!(requests.len(), 2);
+    assert!(reads.plan(one, 0, false, SHARE).parts.is_empty(), "two are in flight");
+    requests.into_iter().for_each(|request| reads.end(request));
+    for _ in 0..10 {
+        for id in [one, other] {
+            let planned = reads.plan(id, 0, false, usize::MAX);
+            reads.read(id, planned);
+        }
+    }
+    assert!(reads.scans.bytes() <= SHARE && reads.scans.bytes() > SHARE / 2);
+    let held = reads.scans.bytes();
+    reads.scans.release(&reads.ground.base, one, 4096, 0);
+    assert_eq!(reads.scans.bytes(), held - 4096);
+}
+
+#[test]
+fn requests_of_a_scan_that_has_ended_count_until_they_complete() {
+    let mut reads = Reads::new();
+    let id = reads.scans.begin();
+    let planned = reads.plan(id, 0, false, SHARE);
+    let mut requests = reads.ground.requests();
+    let bytes: usize = offsets(&requests).iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!((reads.scans.bytes(), planned.parts.is_empty()), (bytes, false));
+    let first = requests.remove(0);
+    let arrived = offsets(std::slice::from_ref(&first))[0].1;
+    reads.end(first);
+    assert_eq!(reads.scans.take_news(), [id]);
+    assert_eq!(reads.scans.bytes(), bytes, "what has arrived is held");
+    reads.scans.end(&reads.ground.base, id);
+    assert_eq!(reads.scans.bytes(), bytes - arrived);
+    requests.into_iter().for_each(|request| reads.end(request));
+    assert_eq!((reads.scans.bytes(), reads.unused()), (0, bytes as u64));
+    assert!(reads.scans.take_news().is_empty(), "there is nobody to tell");
+}
+
+#[test]
+fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
+    let mut reads = Reads::new();
+    let id = reads.scans.begin();
+    let cached = reads.ground.placement(reads.blocks[2]).extent.expect("it was swept");
+    let image = Arc::new(crate::engine::Image::new(Arc::new(Buffer::zeroed(8)), 0..0));
+    reads.ground.base.index.cache.put(cached, image);
+    let (behind, bound) = (AheadOf::Key(reads.key(0)), reads.key(4));
+    let request = AheadRequest {
+        space: space(),
+        behind: &behind,
+        reverse: false,
+        bound: Some(&bound),
+        window_bytes: SHARE,
+    };
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request);
+    assert_eq!(Reads::keys(&planned.parts), [reads.key(1), reads.key(3)]);
+    assert!(planned.is_over);
+    let behind = AheadOf::View(Wanted::Below(None));
+    let low = reads.key(reads.blocks.len() - 3);
+    let inside = [&low[..], b"!"].concat();
+    let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
+    reads.ground.requests().into_iter().for_each(|request| reads.end(request));
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request);
+    let keys = [reads.key(reads.blocks.len() - 2), low];
+    assert_eq!(Reads::keys(&planned.parts), keys, "down to the block that covers the bound");
+    assert!(planned.is_over);
+}
+
+#[test]
+fn what_was_read_ahead_is_the_block_and_does_not_enter_the_cache() {
+    let mut reads = Reads::new();
+    let id = reads.scans.begin();
+    let planned = reads.plan(id, 0, false, SHARE);
+    let images = reads.read(id, planned);
+    for (block, image) in (1..).zip(images) {
+        let image = image.expect("it is sound");
+        let ViewPoll::Ready(view) = reads.offer(block, Some(image.clone())) else {
+            panic!("it was read ahead")
+        };
+        assert!(view.image.is_some_and(|shown| Arc::ptr_eq(&shown, &image.image)));
+        assert_eq!(*view.low, *reads.key(block));
+    }
+    assert_eq!(reads.ground.base.index.cache.bytes(), 0);
+    let ViewPoll::Pending(_) = reads.offer(0, None) else { panic!("it was not read") };
+    reads.views.pump(&mut reads.ground.base, &mut Vec::new());
+    let request = reads.ground.request();
+    let completion = reads.ground.end(request);
+    reads.views.read_done(&mut reads.ground.base, completion);
+    assert_eq!(reads.ground.base.index.cache.bytes(), 0, "nor does what the scan reads alone");
+}
+
+#[test]
+fn what_was_read_ahead_of_a_block_that_has_moved_is_ignored() {
+    let mut reads = Reads::new();
+    let id = reads.scans.begin();
+    let planned = reads.plan(id, 0, false, SHARE);
+    let mut images = reads.read(id, planned);
+    let key = reads.ground.key_of(reads.blocks[1]);
+    reads.ground.add(&key, 100);
+    reads.ground.sweep(&[reads.blocks[1]]);
+    let old = images.swap_remove(0).expect("it was sound");
+    assert!(matches!(reads.offer(1, Some(old)), ViewPoll::Pending(_)), "it is read again");
+}
+
+#[test]
+fn an_image_that_is_not_what_was_expected_is_no_damage() {
+    let mut reads = Reads::new();
+    let id = reads.scans.begin();
+    let planned = reads.plan(id, 0, false, SHARE);
+    let extent = reads.ground.placement(reads.blocks[1]).extent.expect("it was swept");
+    reads.ground.devices.poke(extent.device, extent.offset, &[7; 512]);
+    let images = reads.read(id, planned);
+    assert!(images[0].is_none() && images[1].is_some());
+    assert_eq!(reads.ground.base.measured.damage().count(), 0);
+    let planned = reads.plan(id, 10, false, SHARE);
+    for request in reads.ground.requests() {
+        let completion = reads.ground.fail(request, DeviceError::Failed { errno: 5 });
+        reads.scans.read_done(&reads.ground.base, completion);
+    }
+    assert!(!planned.parts.is_empty());
+    assert!(reads.scans.take_arrived(id).iter().all(|arrived| arrived.buffer.is_none()));
+    assert_eq!(reads.ground.base.measured.damage().count(), 0);
+}
