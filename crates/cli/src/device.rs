@@ -5,7 +5,7 @@ mod plot;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use upsweep::layers::device::{Effort, Profile, Progress, Reads, Writes};
+use upsweep::layers::device::{Effort, Parallelism, Profile, Progress, Reads, Stripes, Writes};
 use upsweep::layers::runtime::{
     Measurable, measurable, measure_path, measure_store, profiles_to_toml, read_profiles,
 };
@@ -133,12 +133,38 @@ fn show_profile(out: &mut impl Write, profile: &Profile) -> std::io::Result<()> 
     for (name, value) in of_reads(&profile.reads) {
         row(name, value)?;
     }
+    if let Some(found) = &profile.parallelism {
+        row("parallel reads", in_parallel(found))?;
+        row("stripe units", stripe_units(found))?;
+    }
+    if let Some(tracks) = &profile.tracks {
+        row("tracks", text::count(tracks.count()))?;
+    }
     match &profile.writes {
         Some(writes) => {
             let is_full = profile.effort == Effort::Full;
             of_writes(writes, is_full).into_iter().try_for_each(|(name, value)| row(name, value))
         }
         None => row("writes", "not measured".to_owned()),
+    }
+}
+
+/// How many reads are served in parallel.
+fn in_parallel(found: &Parallelism) -> String {
+    match found.reads {
+        Some(reads) => format!("about {reads:.0}"),
+        None => "not known: reads move a head".to_owned(),
+    }
+}
+
+fn stripe_units(found: &Parallelism) -> String {
+    match found.stripes {
+        Some(Stripes { unit_bytes, ways, confidence }) => format!(
+            "{} in turn on {ways} drives, {:.1} % certain",
+            text::size(unit_bytes),
+            100.0 * confidence
+        ),
+        None => "no boundary found".to_owned(),
     }
 }
 

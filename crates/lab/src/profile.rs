@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use upsweep::layers::device::{
     self, Completion, DeviceId, Devices, Effort, Geometry, Measurement, Operation, Profile, Range,
-    Request, Simulated,
+    Request, Simulated, TrackSearch, Tracks, TracksError,
 };
 use upsweep::layers::runtime::profiles_to_toml;
 
@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// Folder for the profiles: a file of TOML for each device
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
+    /// Search rotating drives for their tracks, too: a minute of processor time for each
+    #[arg(long)]
+    tracks: bool,
     /// Seed of the devices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -41,7 +44,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Problem> {
     std::fs::create_dir_all(&arguments.output)
         .map_err(|error| Problem::file(&arguments.output, &error))?;
     Progress::new().each(&ids, |id| {
-        let profile = measured(id, arguments.seed)?;
+        let mut profile = measured(id, arguments.seed)?;
+        if arguments.tracks && profile.rotational {
+            profile.tracks = Some(tracks(id, arguments.seed)?);
+        }
         let file = arguments.output.join(format!("{id}.toml"));
         std::fs::write(&file, profiles_to_toml(&[profile]))
             .map_err(|error| Problem::file(&file, &error))
@@ -76,6 +82,17 @@ impl Devices for Zeros {
     fn wait(&mut self, completions: &mut Vec<Completion>) {
         self.0.wait(completions);
     }
+}
+
+/// The tracks of a simulated drive, as the product finds them.
+fn tracks(id: &str, seed: u64) -> Result<Tracks, Problem> {
+    let mut bank = banks::full_drives(id, 1, None, seed)?;
+    let mut search = TrackSearch::new(&bank.geometry(DeviceId(0)));
+    let clock = bank.clock();
+    let now = || Duration::from_micros(clock.now_us());
+    let wrong = |error: TracksError| Problem::Simulation(format!("the tracks of {id}: {error}"));
+    while !search.round_on(&mut *bank, DeviceId(0), now).map_err(wrong)? {}
+    search.tracks().map_err(wrong)
 }
 
 /// The profile of a simulated device.

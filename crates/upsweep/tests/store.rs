@@ -2,13 +2,17 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
 
+use upsweep::layers::device::{Bank, DeviceId, MemoryDevices, ThreadedDevices};
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, LogMode, Modifier, OpenOptions, Outcome,
     Refusal, RequestError, Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
 };
 
+/// With devices that are known: the least memory, for one, depends on what they do.
 fn small() -> CreateOptions {
-    CreateOptions::default().log_bytes(8 << 20)
+    let bank = ThreadedDevices::new(MemoryDevices::with_sizes(&[1 << 20], 1));
+    let profile = bank.profile(DeviceId(0)).expect("that of memory");
+    CreateOptions::default().log_bytes(8 << 20).profiles(vec![profile])
 }
 
 fn create(folder: &std::path::Path) -> Store {
@@ -90,7 +94,7 @@ fn settings_out_of_range_are_named_and_leave_nothing_behind() {
             "scan request: 5000 bytes; give 4KiB to 16MiB in steps of 4KiB",
         ),
         (options().scan_requests_in_flight(65), "scan requests: 65; give 0 to 64"),
-        (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 10MiB"),
+        (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 6MiB"),
         (
             options().log_mode(LogMode::Full),
             "log mode: full, but a device holds both log and data: put the log on a drive of its \

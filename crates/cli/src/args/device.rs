@@ -21,8 +21,8 @@ pub(crate) enum DeviceCommand {
 /// Measure what a device does: how fast it is by the size of requests and by how many are in
 /// flight, and what makes writes durable
 ///
-/// Takes one to two minutes on a solid-state device and some five on a rotating drive, on which
-/// nothing else should happen meanwhile. Of a store, which must not be open, the devices are
+/// Takes about a minute on a solid-state device and some ten on a rotating drive, on which nothing
+/// else should happen meanwhile. Of a store, which must not be open, the devices are
 /// measured, and the store uses the profile from then on. A folder, and the devices of a store that
 /// are files, are measured in a file of 1GiB that has no name. Nothing with content is written
 /// unless you agree.

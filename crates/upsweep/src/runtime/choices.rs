@@ -1,5 +1,7 @@
 //! What was chosen for the devices of a store, and why, for people.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use super::description::Described;
@@ -18,34 +20,69 @@ pub struct Choice {
     pub reason: String,
 }
 
+/// A size, and the one that suits the devices.
+struct Size {
+    bytes: u64,
+    suited_bytes: u64,
+    /// What is true of that one and longer ones.
+    measured: &'static str,
+    /// Whether the devices have profiles.
+    is_known: bool,
+    /// Why it may be less than suits the devices.
+    if_less: &'static str,
+}
+
+impl Size {
+    fn reason(&self) -> String {
+        let &Self { bytes, suited_bytes, measured, is_known, if_less } = self;
+        let mut reason = match is_known {
+            true => format!("{measured} with {} KiB or more, by the profile", suited_bytes >> 10),
+            false => "there is no profile of the devices".to_owned(),
+        };
+        match bytes.cmp(&suited_bytes) {
+            Ordering::Less => reason += &format!("; {if_less}, or less is set"),
+            Ordering::Equal => {}
+            Ordering::Greater => reason += "; there is memory for longer ones, or more is set",
+        }
+        reason
+    }
+}
+
 /// What was chosen for an open store.
 pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
     let suited = described.shape().suited;
-    let knows = |mut devices: Box<dyn Iterator<Item = _>>| {
-        devices.any(|device| described.profile(device).is_some())
+    let is_known = |device| described.profile(device).is_some();
+    let (data_is_known, log_is_known) =
+        (described.data().any(is_known), described.log().any(is_known));
+    let runs = Size {
+        bytes: config.run_span_bytes(),
+        suited_bytes: suited.run_bytes,
+        measured: "reads stream beside writes",
+        is_known: data_is_known,
+        if_less: "there is no memory for those",
     };
-    let because = |knows: bool, measured: &str, bytes: u64| match knows {
-        true => format!("{measured} with {} KiB or more, by the profile", bytes >> 10),
-        false => "there is no profile of the devices".to_owned(),
+    let batches = Size {
+        bytes: u64::from(config.log_batch_bytes),
+        suited_bytes: suited.log_batch_bytes,
+        measured: "durable writes are the fastest",
+        is_known: log_is_known,
+        if_less: "segments of the log are short",
     };
-    let run = config.run_span_bytes();
-    let beyond = match run {
-        run if run > suited.run_bytes => "; there is memory for longer ones",
-        run if run < suited.run_bytes => "; there is no memory for those, or another length is set",
-        _ => "",
+    let scans = Size {
+        bytes: u64::from(config.scan_request_bytes),
+        suited_bytes: suited.scan_request_bytes,
+        measured: "reads stream",
+        is_known: data_is_known,
+        if_less: "there is no memory for those",
     };
-    let measured = "reads stream beside writes";
-    let of_run = because(knows(Box::new(described.data())), measured, suited.run_bytes) + beyond;
-    let batch = u64::from(config.log_batch_bytes);
-    let beyond =
-        if batch < suited.log_batch_bytes { "; segments of the log are short" } else { "" };
-    let measured = "durable writes are the fastest";
-    let of_log =
-        because(knows(Box::new(described.log())), measured, suited.log_batch_bytes) + beyond;
-    vec![
-        Choice { name: "runs", bytes: run, reason: of_run },
-        Choice { name: "batches of the log", bytes: batch, reason: of_log },
-    ]
+    let choice = |(name, size): (&'static str, Size)| Choice {
+        name,
+        bytes: size.bytes,
+        reason: size.reason(),
+    };
+    [("runs", runs), ("batches of the log", batches), ("requests of scans", scans)]
+        .map(choice)
+        .into()
 }
 
 /// How the profiles of a store were made, for people.
@@ -59,5 +96,26 @@ pub(super) fn profile_reason(described: &Described) -> String {
         "none: measure the devices with `upsweep device profile`".to_owned()
     } else {
         "measured in short: `upsweep device profile` measures in full".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_what_was_measured_and_what_limits_it() {
+        let reason = |bytes, is_known| {
+            let measured = "reads stream";
+            let if_less = "there is no memory for those";
+            Size { bytes, suited_bytes: 512 << 10, measured, is_known, if_less }.reason()
+        };
+        let known = "reads stream with 512 KiB or more, by the profile";
+        assert_eq!(reason(512 << 10, true), known);
+        let less = "; there is no memory for those, or less is set";
+        assert_eq!(reason(256 << 10, true), known.to_owned() + less);
+        let more = "; there is memory for longer ones, or more is set";
+        assert_eq!(reason(1 << 20, true), known.to_owned() + more);
+        assert_eq!(reason(512 << 10, false), "there is no profile of the devices");
     }
 }

@@ -21,11 +21,14 @@ use crate::engine::policy::{self, Options, Scale, Shape, Suited};
 use crate::engine::{self, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::log::{LogRegion, Seq};
+use crate::placement::Boundaries;
 
 /// Latest version of a description.
 const VERSION_MAX: u32 = 4;
 /// First version in which every device has a profile.
 const PROFILES_SINCE: u32 = 4;
+/// Images are kept from straddling the boundaries of units of at least so many blocks.
+const UNIT_BLOCKS_MIN: u64 = 4;
 /// Bytes at the start of every device that the label may take.
 pub(super) const LABEL_BYTES: usize = 4096;
 /// Where the ring of a log device starts.
@@ -115,7 +118,15 @@ impl Described {
     pub(super) fn shape(&self) -> Shape {
         let data = self.data().filter_map(|device| self.profile(device));
         let log = self.log().filter_map(|device| self.profile(device));
-        Shape { suited: Suited::of(data, log), ..self.description.shape() }
+        let shape = self.description.shape();
+        let boundaries = self.data().map(|device| {
+            let units = self.profile(device).map(Profile::units).unwrap_or_default();
+            // Images would leave too much of shorter ones.
+            let unit_bytes_min = UNIT_BLOCKS_MIN * u64::from(shape.block_bytes);
+            let units = units.into_iter().filter(|unit| unit.1 >= unit_bytes_min);
+            Boundaries::new(units).expect("checked when the profile was read")
+        });
+        Shape { suited: Suited::of(data, log), boundaries: boundaries.collect(), ..shape }
     }
 }
 
@@ -530,7 +541,7 @@ const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{MemoryDevices, ThreadedDevices};
+    use crate::device::{MemoryDevices, Parallelism, Stripes, ThreadedDevices};
 
     #[test]
     fn descriptions_of_before_have_pages_of_4096_bytes() {
@@ -582,6 +593,20 @@ mod tests {
             profiles: figures(&found),
         };
         assert!(description.log_shares_device());
+        let units_of = |unit_bytes: u64| {
+            let stripes = Stripes { unit_bytes, ways: 4, confidence: 1.0 };
+            let parallelism =
+                Some(Parallelism { stripes: Some(stripes), ..Parallelism::default() });
+            let striped = |found: &Profile| Profile { parallelism, ..found.clone() };
+            let mut profiles = found.clone();
+            profiles[2] = striped(&found[2]);
+            let description = description.clone();
+            let boundaries = Described { description, profiles }.shape().boundaries;
+            boundaries.iter().map(|of| of.unit_of(100_000)).collect::<Vec<_>>()
+        };
+        let none = (0, u64::MAX);
+        assert_eq!(units_of(65_536), [none, (65_536, 131_072)]);
+        assert_eq!(units_of(32_768), [none; 2], "of two blocks");
         let text = to_json(&description);
         assert_eq!(Description::parse(text.as_bytes()).as_ref(), Ok(&description));
         let mut lacking = description;

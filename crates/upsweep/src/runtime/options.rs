@@ -57,8 +57,9 @@ pub struct OpenOptions {
     /// Threads that apply updates; 0: one per processor, at most 4.
     pub workers: usize,
     /// Maximum length of a run, in blocks of the target size (1 to 1024; paper: 32); of smaller
-    /// ones it may have up to four times as many. None: 32, but not more than 4 MiB of blocks,
-    /// because the memory for the buffers of runs grows with their length in bytes.
+    /// ones it may have up to four times as many. None: 32, but no more bytes than suit the
+    /// devices, by their profile, and the memory, because that for the buffers of runs grows with
+    /// their length in bytes.
     pub run_blocks_max: Option<usize>,
     /// Minimum fraction of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
@@ -70,7 +71,8 @@ pub struct OpenOptions {
     /// refused if one of them holds data too.
     pub log_mode: LogMode,
     /// Longest request that reads ahead for a scan, in bytes (4 KiB to 16 MiB, a multiple of 4
-    /// KiB), unless a single block is longer. None: 256 KiB.
+    /// KiB), unless a single block is longer. None: what suits the devices, by their profile, and
+    /// 256 KiB without one.
     pub scan_request_bytes: Option<u32>,
     /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block.
     /// None: 2. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256

@@ -9,6 +9,8 @@
 //! 5. Durable writes one behind another, by size, as the log makes them; what a flush takes, and
 //!    what a small durable write takes beside a stream of cached ones.
 //! 6. Of a rotating drive, the rates in several regions, because outer tracks are longer.
+//! 7. Reads that are under way together, which show stripe units and how many are served in
+//!    parallel (`device/stripes.rs`).
 //!
 //! A full measurement makes each load twice, some time apart, and the better rate counts: other
 //! users of a device only ever slow it down.
@@ -21,7 +23,7 @@ use super::plan::{LOG_PIPELINE, Plan};
 use super::rows::Rows;
 use super::{Effort, Profile, Reads, Region, Writes};
 use crate::device::random::SplitMix64;
-use crate::device::{DeviceError, DeviceId, Devices};
+use crate::device::{DeviceError, DeviceId, Devices, Parallelism, find_parallelism, read_together};
 
 /// Least length of a range to measure.
 pub(super) const RANGE_BYTES_MIN: u64 = 1 << 20;
@@ -100,6 +102,7 @@ pub fn measure(
     curves.extend(session.curves("rates by requests in flight", session.range, by_depth)?);
     let writes = if writes { Some(session.writes(&mut curves)?) } else { None };
     let regions = session.regions(streaming)?;
+    let parallelism = if effort == Effort::Full { Some(session.parallelism()?) } else { None };
     Ok(Profile {
         name: String::new(),
         devices: Vec::new(),
@@ -111,6 +114,8 @@ pub fn measure(
         reason: reason(quarter_us, rotational, geometry.rotational),
         reads: reads(&curves, &small_reads),
         writes,
+        parallelism,
+        tracks: None,
         regions,
         curves,
     })
@@ -177,7 +182,7 @@ impl<Now: Fn() -> Duration> Session<'_, Now> {
         let by_size = count(plan.by_size(*writes)) + count(plan.by_depth(*writes, STREAM_BYTES));
         let durable = if *writes { count(plan.durable()) } else { 0 };
         let regions = plan.regions() as usize * count(plan.region(*writes, STREAM_BYTES));
-        let single = if *writes { 5 } else { 1 };
+        let single = if *writes { 5 } else { 1 } + usize::from(plan.is_full());
         self.of = single + plan.rounds * (by_size + durable + regions);
     }
 
@@ -308,6 +313,18 @@ impl<Now: Fn() -> Duration> Session<'_, Now> {
         }
         times_us.sort_unstable();
         Ok(times_us[FLUSHES / 2])
+    }
+
+    /// What reads under way together show.
+    fn parallelism(&mut self) -> Result<Parallelism, DeviceError> {
+        self.step("reads under way together");
+        let Bench { devices, device, now, .. } = &mut self.bench;
+        let geometry = devices.geometry(*device);
+        find_parallelism(&geometry, 1, |offsets, bytes| {
+            let begin = now();
+            read_together(&mut **devices, *device, offsets, bytes as usize)?;
+            Ok(now() - begin)
+        })
     }
 
     /// The rates in regions of the range.

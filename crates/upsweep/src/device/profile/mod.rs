@@ -15,6 +15,7 @@ mod rows;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Parallelism, Stretch, Stripes, Tracks};
 pub use block_writes::{BlockWrites, probe_block_writes};
 pub use curve::{Access, Curve, Load, Order, Varies};
 pub use load::Range;
@@ -24,17 +25,17 @@ pub use measure::{Measurement, Progress, measure};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effort {
-    /// What the settings of a store follow from. Cost: about three seconds, and writes of the first
-    /// 256 MiB of the range and as much again.
+    /// What the settings of a store follow from. Cost: about three seconds; the first 256 MiB of
+    /// the range are written, and then parts of it again.
     Short,
-    /// All curves, each load made twice. Cost: one to two minutes on a solid-state device, some
-    /// five on a rotating drive; the first GiB of the range is written, and then parts of it again
-    /// and again.
+    /// All curves, and the stripe unit of an array and how many reads it serves in parallel. Cost:
+    /// about a minute on a solid-state device, some ten on a rotating drive; the first GiB of the
+    /// range is written, and then parts of it again and again.
     Full,
 }
 
 /// What a device does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// What was measured, for people.
@@ -60,6 +61,13 @@ pub struct Profile {
     /// Writes; `None` if only reads were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<Writes>,
+    /// The stripe unit, and how many reads the device serves in parallel; `None` if that was not
+    /// looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<Parallelism>,
+    /// The tracks of a rotating drive; `None` if they were not looked for, or none were found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracks: Option<Tracks>,
     /// Regions of a rotating drive, in order.
     #[serde(default, rename = "region", skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<Region>,
@@ -174,6 +182,21 @@ impl Profile {
         })
     }
 
+    /// The boundaries that an access should not cross, as units of one length: the first byte, the
+    /// bytes of each, and how many. Tracks, or else stripe units; nothing if neither is known.
+    #[must_use]
+    pub fn units(&self) -> Vec<(u64, u64, u64)> {
+        if let Some(tracks) = &self.tracks {
+            let unit = |of: &Stretch| (of.offset, of.track_bytes, of.tracks);
+            return tracks.stretches.iter().map(unit).collect();
+        }
+        let stripes = self.parallelism.and_then(|found| found.stripes);
+        let unit = |found: Stripes| {
+            (0, found.unit_bytes, self.size_bytes.div_ceil(found.unit_bytes.max(1)))
+        };
+        stripes.map(unit).into_iter().collect()
+    }
+
     /// Checks that choices can follow from the figures, which people may have edited.
     ///
     /// # Errors
@@ -197,6 +220,17 @@ impl Profile {
         for region in &self.regions {
             let bytes = region.log_batch_bytes.unwrap_or(4096);
             check_request("log_batch_bytes of a region", bytes)?;
+        }
+        let mut known = 0;
+        for (offset, unit_bytes, count) in self.units() {
+            let bytes = unit_bytes.checked_mul(count).filter(|bytes| *bytes > 0);
+            let end = bytes.and_then(|bytes| bytes.checked_add(offset));
+            known = end.filter(|_| offset >= known).ok_or_else(|| {
+                format!(
+                    "{count} tracks or stripe units of {unit_bytes} bytes at {offset}: give them \
+                     in order, none inside of others, and none without a length"
+                )
+            })?;
         }
         self.curves.iter().try_for_each(Curve::check)
     }

@@ -127,6 +127,11 @@ impl Plan {
         streams.chain(if writes { self.durable() } else { Vec::new() }).collect()
     }
 
+    /// Whether it looks for what no setting needs.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// Regions of a device.
     pub(super) fn regions(&self) -> u64 {
         if self.is_full && self.rotates { 8 } else { 0 }

@@ -173,6 +173,8 @@ impl<D: Devices + 'static> Bank for ThreadedDevices<D> {
             reason: "memory".to_owned(),
             reads,
             writes: Some(writes),
+            parallelism: None,
+            tracks: None,
             regions: Vec::new(),
             curves: Vec::new(),
         })

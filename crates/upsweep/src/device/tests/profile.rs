@@ -6,7 +6,8 @@ use super::*;
 use crate::device::drive::{Detail, Drive, DriveDescription};
 use crate::device::{
     Access, BlockWrites, Curve, DeviceError, Effort, Geometry, LatencyModel, Measurement,
-    MemoryDevices, Order, Profile, Progress, Range, Simulated, Varies, measure, probe_block_writes,
+    MemoryDevices, Order, Profile, Progress, Range, Simulated, Stretch, Tracks, Varies, measure,
+    probe_block_writes,
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -192,6 +193,21 @@ fn figures_of_no_use_are_refused_by_name() {
     assert_eq!(shown, "reads.requests_in_flight is 0; give 1 to 256");
     let shown = refused(&|profile| profile.reads.streaming_bytes_per_second = 0);
     assert_eq!(shown, "reads.streaming_bytes_per_second is 0; give at least 1");
+    let tracks = |stretches: &[(u64, u64, u64)]| {
+        let stretch = |&(offset, track_bytes, tracks): &(u64, u64, u64)| Stretch {
+            offset,
+            track_bytes,
+            tracks,
+        };
+        Some(Tracks { stretches: stretches.iter().map(stretch).collect(), turn_ns: 6_000_000 })
+    };
+    for wrong in [&[(0, 8192, 3), (16384, 8192, 1)][..], &[(0, 8192, 0)], &[(1, u64::MAX, 2)]] {
+        let shown = refused(&|profile| profile.tracks = tracks(wrong));
+        assert!(shown.contains("tracks or stripe units of"), "{shown}");
+    }
+    let mut known = good.clone();
+    known.tracks = tracks(&[(0, 8192, 3), (24576, 4096, 1)]);
+    assert_eq!((known.check(), known.units()), (Ok(()), vec![(0, 8192, 3), (24576, 4096, 1)]));
     let shown = refused(&|profile| profile.curves[0].p99_us.clear());
     assert!(shown.starts_with("the curve of Read, Sequential, has 6 rates but"), "{shown}");
 }

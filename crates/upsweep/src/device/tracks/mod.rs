@@ -32,7 +32,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::random::SplitMix64;
-use super::{DeviceError, Geometry};
+use super::{DeviceError, DeviceId, Devices, Geometry, read_alone};
 pub use check::TracksCheck;
 use region::Region;
 use rotation::Rotation;
@@ -214,6 +214,23 @@ impl TrackSearch {
             }
         }
         Ok(is_done)
+    }
+
+    /// As [`TrackSearch::round`], on a device of a bank that nothing else uses; `now` returns the
+    /// time since any fixed moment.
+    ///
+    /// # Errors
+    /// As [`TrackSearch::round`].
+    pub fn round_on(
+        &mut self,
+        devices: &mut dyn Devices,
+        device: DeviceId,
+        now: impl Fn() -> Duration,
+    ) -> Result<bool, TracksError> {
+        self.round(|offset, bytes| {
+            read_alone(devices, device, offset, bytes as usize)?;
+            Ok(now())
+        })
     }
 
     /// Reads so far.

@@ -33,10 +33,9 @@ const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
-/// Longest request that reads ahead for a scan, in bytes, if no other length is given.
-const SCAN_REQUEST_BYTES: u32 = 256 << 10;
-/// Requests in flight for a scan, if no other number is given. On a fast solid-state device two of
-/// this length keep a scan busy, and longer or more of them delay queries beside it.
+/// Requests in flight for a scan, if no other number is given: one is read while the scan goes over
+/// another. On a fast solid-state device two of a length that streams keep a scan busy, and more of
+/// them delay queries beside it.
 const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
@@ -54,6 +53,8 @@ const LOG_DEPTH: u8 = 2;
 const LOG_DELAY_US_MAX: u64 = 5_000;
 /// Divisor of a segment that gives the longest batch, which may not cross its end.
 const LOG_BATCH_PART: u32 = 4;
+/// Divisor of the memory that does the same: several batches are filled or under way.
+const LOG_BATCH_PART_OF_MEMORY: usize = 256;
 /// Least number of entries of a node that trees work with.
 const FANOUT_LEAST: usize = 6;
 /// Most threads that apply updates, if no other number is given.
@@ -141,7 +142,8 @@ pub struct Options {
     /// How full queue memory has to be before updates are spilled for it, and the fill at which
     /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
-    /// Longest request that reads ahead for a scan, in bytes; `None`: the default.
+    /// Longest request that reads ahead for a scan, in bytes; `None`: what suits the
+    /// devices.
     pub scan_request_bytes: Option<u32>,
     /// Requests in flight that read ahead for one scan; `None`: the default.
     pub scan_requests_in_flight: Option<usize>,
@@ -172,7 +174,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let spill_segment_bytes =
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
-    let (scan_request_bytes, scan_requests_in_flight) = scan_requests(options);
+    let (scan_request_bytes, scan_requests_in_flight) = scan_requests(shape, options);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,
@@ -180,7 +182,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_times_data: Scale::part(u64::from(LOG_TIMES_DATA), scale.log_times_data) as u32,
         log_segment_bytes: shape.log_segment_bytes,
         log_page_bytes: shape.log_page_bytes,
-        log_batch_bytes: log_batch_bytes(shape.log_segment_bytes, &shape.suited),
+        log_batch_bytes: log_batch_bytes(shape, memory_bytes),
         log_depth: log_depth(shape, options.log_depth),
         log_delay_us_max: LOG_DELAY_US_MAX,
         log_mode: options.log_mode,
@@ -228,18 +230,24 @@ pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usiz
     let needed = |memory_bytes: usize| {
         configure(shape, &Options { memory_bytes, ..*options }, scale).memory_bytes_min()
     };
-    // The smallest budget from which on runs are a block longer, so that they need more at once.
-    let step = RUN_PART * (shape.block_bytes as usize).max(1);
-    let with_longer_runs = |memory_bytes: usize| (memory_bytes / step + 1).saturating_mul(step);
+    // The smallest larger budgets with which runs are a block longer, or batches a page, so that
+    // they need more at once.
+    let steps = [
+        RUN_PART_SUITED.saturating_mul((shape.block_bytes as usize).max(1)),
+        LOG_BATCH_PART_OF_MEMORY * 4096,
+    ];
     let mut memory_bytes = 0;
-    // The requirement grows by less than a quarter of the budget, so the loop terminates.
+    // The requirement grows by less than half of the budget, so the loop terminates.
     loop {
-        let longer = with_longer_runs(memory_bytes);
+        let longer = steps.map(|step| (memory_bytes / step + 1).saturating_mul(step));
+        // More memory must not be too little.
+        let too_little = longer.into_iter().find(|longer| needed(*longer) > *longer);
         memory_bytes = match needed(memory_bytes) {
             more if more > memory_bytes => more,
-            // More memory must not be too little.
-            _ if needed(longer) > longer => longer,
-            _ => return memory_bytes,
+            _ => match too_little {
+                Some(longer) => longer,
+                None => return memory_bytes,
+            },
         };
     }
 }
@@ -264,10 +272,14 @@ pub fn workers(asked: usize, processors: usize) -> usize {
     if asked > 0 { asked } else { processors.clamp(1, WORKERS_MAX) }
 }
 
-/// Bytes of a batch of the log: whole pages of any length.
-fn log_batch_bytes(segment_bytes: u32, suited: &Suited) -> u32 {
-    let part = segment_bytes / LOG_BATCH_PART;
-    suited.log_batch_bytes.min(u64::from(part - part % 4096)).max(4096) as u32
+/// Bytes of a batch of the log: whole pages of any length. Only with memory for it, it is longer
+/// than where nothing is known of the devices.
+fn log_batch_bytes(shape: &Shape, memory_bytes: usize) -> u32 {
+    let of_segment = u64::from(shape.log_segment_bytes / LOG_BATCH_PART);
+    let any = Suited::default().log_batch_bytes;
+    let of_memory = ((memory_bytes / LOG_BATCH_PART_OF_MEMORY) as u64).max(any);
+    let bytes = shape.suited.log_batch_bytes.min(of_segment).min(of_memory);
+    (bytes - bytes % 4096).max(4096) as u32
 }
 
 /// Bounded in bytes too, because the buffers of runs take memory from waiting updates, however
@@ -281,9 +293,9 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
 }
 
 /// How a scan reads ahead: the longest request, in bytes, and how many are in flight.
-fn scan_requests(options: &Options) -> (u32, usize) {
+fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize) {
     (
-        options.scan_request_bytes.unwrap_or(SCAN_REQUEST_BYTES),
+        options.scan_request_bytes.unwrap_or(shape.suited.scan_request_bytes as u32),
         options.scan_requests_in_flight.unwrap_or(SCAN_REQUESTS_IN_FLIGHT),
     )
 }

@@ -2,14 +2,15 @@
 
 use crate::device::Profile;
 
-/// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured:
-/// enough for each that was.
+/// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured.
 const RUN_BYTES: u64 = 512 << 10;
 const LOG_BATCH_BYTES: u64 = 128 << 10;
+const SCAN_REQUEST_BYTES: u64 = 256 << 10;
 /// Bounds of what a measurement may ask for, so that buffers do not take the memory of waiting
 /// updates. Of rotating drives longer requests are better without end.
 const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
+const SCAN_REQUEST_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
 
 /// What suits the devices of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +20,20 @@ pub struct Suited {
     pub run_bytes: u64,
     /// Bytes of a batch from which on longer ones are hardly faster, on every log device.
     pub log_batch_bytes: u64,
+    /// Bytes of a request of a scan from which on longer ones are hardly faster, on every data
+    /// device. On a rotating drive that counts beside other requests, between which it moves the
+    /// head: alone it reads ahead itself, and any length will do.
+    pub scan_request_bytes: u64,
 }
 
 impl Default for Suited {
     /// What suits devices of which nothing is known.
     fn default() -> Self {
-        Self { run_bytes: RUN_BYTES, log_batch_bytes: LOG_BATCH_BYTES }
+        Self {
+            run_bytes: RUN_BYTES,
+            log_batch_bytes: LOG_BATCH_BYTES,
+            scan_request_bytes: SCAN_REQUEST_BYTES,
+        }
     }
 }
 
@@ -47,11 +56,20 @@ impl Suited {
             let regions = profile.regions.iter().filter_map(|region| region.log_batch_bytes);
             profile.writes.iter().map(|writes| writes.log_batch_bytes).chain(regions)
         };
-        let run_bytes = most(&mut data.into_iter().map(of_run), RUN_BYTES_RANGE);
+        let of_scan = |profile: &Profile| match profile.rotational {
+            true => of_run(profile),
+            false => profile.reads.streaming_request_bytes,
+        };
+        let data: Vec<&Profile> = data.into_iter().collect();
+        let of_data = |of: &dyn Fn(&Profile) -> u64, range| {
+            most(&mut data.iter().map(|profile| of(profile)), range)
+        };
         let log_batch_bytes = most(&mut log.into_iter().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
         Self {
-            run_bytes: run_bytes.unwrap_or(RUN_BYTES),
+            run_bytes: of_data(&of_run, RUN_BYTES_RANGE).unwrap_or(RUN_BYTES),
             log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
+            scan_request_bytes: of_data(&of_scan, SCAN_REQUEST_BYTES_RANGE)
+                .unwrap_or(SCAN_REQUEST_BYTES),
         }
     }
 }

@@ -124,8 +124,17 @@ fn a_batch_is_a_quarter_of_a_segment_or_a_page() {
         (512 << 10, 128 << 10),
         (u32::MAX, 128 << 10),
     ] {
-        assert_eq!(log_batch_bytes(segment, &Suited::default()), batch, "{segment}");
+        let shape = Shape { log_segment_bytes: segment, ..shape() };
+        assert_eq!(log_batch_bytes(&shape, usize::MAX), batch, "{segment}");
+        assert_eq!(log_batch_bytes(&shape, 0), batch, "{segment}");
     }
+    let batch = |log_batch_bytes: u64, memory_bytes| {
+        let suited = Suited { log_batch_bytes, ..Suited::default() };
+        super::log_batch_bytes(&Shape { suited, ..shape() }, memory_bytes)
+    };
+    let of_memory = [0, 32 * MIB, 100 * MIB, 256 * MIB, usize::MAX].map(|all| batch(1 << 20, all));
+    assert_eq!(of_memory, [128, 128, 400, 1024, 1024].map(|kib| kib << 10));
+    assert_eq!(batch(64 << 10, usize::MAX), 64 << 10);
 }
 
 #[test]
@@ -176,6 +185,7 @@ proptest! {
         asked in prop::option::of(1u32..256),
         run_blocks_max in prop::option::of(1usize..1024),
         rotates: bool,
+        (run, batch) in (128u64..4096, 64u64..1024),
     ) {
         let ring = ring - ring % 4096;
         let region = LogRegion { device: DeviceId(1), offset: 4096, bytes: ring };
@@ -184,6 +194,11 @@ proptest! {
             log_regions: vec![region; rings],
             block_bytes: block_bytes(rotates, asked.map(|units| 4096 * units), &scale),
             log_segment_bytes: log_segment_bytes(&[ring], &scale),
+            suited: Suited {
+                run_bytes: run << 10,
+                log_batch_bytes: batch << 10,
+                ..Suited::default()
+            },
             ..shape()
         };
         let options = Options { run_blocks_max, ..Options::default() };
@@ -199,10 +214,13 @@ proptest! {
     fn more_than_the_least_memory_is_enough(
         scale in any_scale(),
         units in 1u32..64,
-        more in 0usize..4 << 20,
+        (run, batch) in (128u64..4096, 64u64..1024),
+        more in 0usize..40 << 20,
     ) {
         let block_bytes = block_bytes(false, Some(4096 * units), &scale);
-        let shape = Shape { block_bytes, ..shape() };
+        let (run_bytes, log_batch_bytes) = (run << 10, batch << 10);
+        let suited = Suited { run_bytes, log_batch_bytes, ..Suited::default() };
+        let shape = Shape { block_bytes, suited, ..shape() };
         let options = Options::default();
         let memory_bytes = memory_bytes_min(&shape, &options, &scale) + more;
         let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);

@@ -19,7 +19,8 @@ fn the_most_demanding_device_counts() {
     let profiles = [(256, 512), (1024, 128), (512, 256)]
         .map(|(mixed, batch)| profile(mixed * KIB, batch * KIB));
     let suited = Suited::of(&profiles, &profiles[1..]);
-    assert_eq!(suited, Suited { run_bytes: 1024 * KIB, log_batch_bytes: 256 * KIB });
+    let [run_bytes, log_batch_bytes, scan_request_bytes] = [1024, 256, 128].map(|kib| kib * KIB);
+    assert_eq!(suited, Suited { run_bytes, log_batch_bytes, scan_request_bytes });
     assert_eq!(Suited::of(None, None), Suited::default());
     let of_log = Suited { log_batch_bytes: 128 * KIB, ..Suited::default() };
     assert_eq!(Suited::of(None, &profiles[1..2]), of_log);
@@ -29,7 +30,7 @@ fn the_most_demanding_device_counts() {
 fn what_is_measured_is_taken_within_bounds() {
     let of = |mixed, batch| {
         let found = [profile(mixed, batch)];
-        let Suited { run_bytes, log_batch_bytes } = Suited::of(&found, &found);
+        let Suited { run_bytes, log_batch_bytes, .. } = Suited::of(&found, &found);
         (run_bytes / KIB, log_batch_bytes / KIB)
     };
     assert_eq!(of(4 * KIB, 4 * KIB), (128, 64));
@@ -41,8 +42,18 @@ fn where_writes_were_not_measured_reads_count() {
     let mut found = profile(256 * KIB, 256 * KIB);
     (found.writes, found.reads.streaming_request_bytes) = (None, 2048 * KIB);
     let found = [found];
-    let suited = Suited { run_bytes: 2048 * KIB, ..Suited::default() };
+    let scan_request_bytes = 1024 * KIB;
+    let suited = Suited { run_bytes: 2048 * KIB, scan_request_bytes, ..Suited::default() };
     assert_eq!(Suited::of(&found, &found), suited);
+}
+
+#[test]
+fn a_scan_of_a_rotating_drive_has_requests_that_suit_it_beside_others() {
+    let mut found = profile(768 * KIB, 128 * KIB);
+    found.reads.streaming_request_bytes = 512 * KIB;
+    assert_eq!(Suited::of([&found], None).scan_request_bytes, 512 * KIB);
+    found.rotational = true;
+    assert_eq!(Suited::of([&found], None).scan_request_bytes, 768 * KIB);
 }
 
 #[test]
