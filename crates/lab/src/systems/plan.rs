@@ -110,7 +110,15 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
     let configured = |memory_bytes| {
         let spilling = if plan.spills { Spilling::WhenItPays } else { Spilling::Never };
         let log_mode = plan.log_mode;
-        let options = Options { memory_bytes, log_mode, spilling, ..Options::default() };
+        // No experiment scans, so that no memory is kept for it.
+        let scan_requests_in_flight = Some(0);
+        let options = Options {
+            memory_bytes,
+            log_mode,
+            spilling,
+            scan_requests_in_flight,
+            ..Options::default()
+        };
         let mut config = policy::configure(&shape, &options, &Scale::FULL);
         if plan.block_bytes.is_some() {
             config.directory_percent = 100;

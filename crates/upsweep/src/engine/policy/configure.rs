@@ -200,7 +200,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
         scan_request_bytes,
         scan_requests_in_flight,
-        scan_bytes_max: scan_bytes_max(memory_bytes, scale),
+        scan_bytes_max: scan_bytes_max(scan_requests_in_flight, memory_bytes, scale),
         scan_gap_bytes_max: if shape.rotates { GAP_BYTES_MAX } else { 0 },
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
@@ -300,8 +300,11 @@ fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize) {
     )
 }
 
-/// Memory for what is read ahead for all scans.
-fn scan_bytes_max(memory_bytes: usize, scale: &Scale) -> usize {
+/// Memory for what is read ahead for all scans; none if they do not.
+fn scan_bytes_max(requests_in_flight: usize, memory_bytes: usize, scale: &Scale) -> usize {
+    if requests_in_flight == 0 {
+        return 0;
+    }
     let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
     (memory_bytes / SCAN_PART).clamp(scaled(SCAN_BYTES_MIN), scaled(SCAN_BYTES_MAX))
 }

@@ -115,6 +115,16 @@ fn a_run_is_a_part_of_the_memory_within_bounds() {
 }
 
 #[test]
+fn scans_that_do_not_read_ahead_take_no_memory() {
+    let of = |requests| {
+        let scan_requests_in_flight = Some(requests);
+        let options = Options { scan_requests_in_flight, ..Options::default() };
+        configure(&shape(), &options, &Scale::FULL).scan_bytes_max
+    };
+    assert_eq!((of(0), of(1)), (0, 8 * MIB));
+}
+
+#[test]
 fn a_batch_is_a_quarter_of_a_segment_or_a_page() {
     for (segment, batch) in [
         (0, 4096),
