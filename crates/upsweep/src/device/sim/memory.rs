@@ -99,7 +99,7 @@ pub trait Simulated: Devices {
 }
 
 /// Reads the virtual time of a bank from outside the bank, for example for
-/// [`probe`](crate::device::probe).
+/// [`measure`](crate::device::measure).
 #[derive(Clone, Debug)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
