@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         head. The maximum is that of reading track after track. The paper gives a mean seek of 2.2 \
         ms in this zone. By the seek curve of the model, which follows from the datasheet, it is \
         1.1 ms. The reads are therefore measured twice: with that curve, and with a line from its \
-        seek over one cylinder through the mean of the paper. Claims are held against the second. \
+        seek over one cylinder through the mean of the paper. The second is compared with it. \
         What else the paper leaves open is varied one at a time, with the seeks of the paper.",
     scaling: "A quick run makes 400 reads of each size, a full run 4,000.",
     papers: &[PAPER],
