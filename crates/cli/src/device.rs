@@ -168,6 +168,11 @@ fn stripe_units(found: &Parallelism) -> String {
     }
 }
 
+fn in_sequence(bytes_per_second: u64, request_bytes: u64) -> String {
+    let (rate, size) = (rate(bytes_per_second), text::size(request_bytes));
+    format!("{rate} in sequence, with requests of {size} or more")
+}
+
 fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", text::size(bytes_per_second))
 }
@@ -177,11 +182,7 @@ fn micros(us: u64) -> String {
 }
 
 fn of_reads(reads: &Reads) -> [(&'static str, String); 2] {
-    let streaming = format!(
-        "{} in sequence, with requests of {} or more",
-        rate(reads.streaming_bytes_per_second),
-        text::size(reads.streaming_request_bytes)
-    );
+    let streaming = in_sequence(reads.streaming_bytes_per_second, reads.streaming_request_bytes);
     let small = format!(
         "{} for 4 KiB at random, {} at most for 99 %; {} in flight are enough",
         micros(reads.small_us),
@@ -192,11 +193,8 @@ fn of_reads(reads: &Reads) -> [(&'static str, String); 2] {
 }
 
 fn of_writes(writes: &Writes, is_full: bool) -> Vec<(&'static str, String)> {
-    let mut streaming = format!(
-        "{} in sequence, with requests of {} or more",
-        rate(writes.streaming_bytes_per_second),
-        text::size(writes.streaming_request_bytes)
-    );
+    let mut streaming =
+        in_sequence(writes.streaming_bytes_per_second, writes.streaming_request_bytes);
     match writes.random_request_bytes {
         Some(bytes) => streaming += &format!("; at random with {}", text::size(bytes)),
         None if is_full => streaming += "; at random with no size that was tried",

@@ -1,5 +1,6 @@
 //! Free and used space of one device, and where the next images go on it.
 
+use super::UNIT_BYTES;
 use super::boundaries::Boundaries;
 use super::ranges::Ranges;
 
@@ -61,9 +62,11 @@ impl DeviceSpace {
         }
         let remainder = |(&start, &length): (&u64, &u64)| {
             let (unit_start, unit_end) = self.boundaries.unit_of(start);
-            let is_end = start > unit_start && start + length <= unit_end.next_multiple_of(4096);
-            let reaches = start + length >= unit_end - unit_end % 4096;
-            if is_end && reaches { length } else { 0 }
+            // The page that a boundary cuts belongs to it: no image can have it.
+            let (from, to) =
+                (unit_end - unit_end % UNIT_BYTES, unit_end.next_multiple_of(UNIT_BYTES));
+            let is_remainder = start > unit_start && (from..=to).contains(&(start + length));
+            if is_remainder { length } else { 0 }
         };
         self.free.by_start.iter().map(remainder).sum()
     }

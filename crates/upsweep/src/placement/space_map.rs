@@ -407,6 +407,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_a_track_behind_an_image_is_counted() {
+        let mut map = map(40);
+        assert_eq!(map.remainder_bytes(), 0);
+        // Tracks of five pages and a half, from the start of the device: the first page of the map
+        // is the second one of a track.
+        let tracks = Boundaries::new([(0, 11 * UNIT_BYTES / 2, 7)]).expect("in order");
+        map.set_boundaries(&[tracks]);
+        let first = map.allocate_run(&[3 * UNIT, 4 * UNIT]).expect("room");
+        assert_eq!(first.iter().map(|at| at.offset / UNIT_BYTES).collect::<Vec<_>>(), [1, 6]);
+        // A page of the first track, and the one that the boundary cuts.
+        assert_eq!(map.remainder_bytes(), 2 * UNIT_BYTES);
+        map.free(first[0]);
+        assert_eq!(map.remainder_bytes(), 5 * UNIT_BYTES, "with what was before it");
+        map.free(first[1]);
+        assert_eq!(map.remainder_bytes(), 0);
+    }
+
+    #[test]
     fn a_refused_run_takes_nothing() {
         let mut map = map(3);
         assert!(map.allocate_run(&[UNIT, UNIT, UNIT, UNIT]).is_none());

@@ -40,6 +40,7 @@ use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::events::event;
 use crate::log::Seq;
 use crate::metrics::Readings;
+use crate::placement::Boundaries;
 
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
@@ -219,7 +220,14 @@ impl BlockStore {
         registry: &Registry,
         access: Access,
     ) -> Result<Self, Error> {
-        let config = options.config(&described.shape())?;
+        let mut shape = described.shape();
+        for (device, boundaries) in described.data().zip(&mut shape.boundaries) {
+            // Where a file lies on its device is not known.
+            if devices.geometry(device).growable {
+                *boundaries = Boundaries::default();
+            }
+        }
+        let config = options.config(&shape)?;
         if access != Access::ReadOnly {
             options.check_devices(&described.description)?;
         }

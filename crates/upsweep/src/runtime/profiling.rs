@@ -25,7 +25,7 @@ use crate::error::{Error, RequestError};
 /// Name of the file in which a file system is measured, for the moment for which it has one.
 const SCRATCH: &str = ".upsweep-scratch";
 /// Bytes at the start of a block device that are zero if it is empty, for all one can tell.
-const BLANK_BYTES: usize = 1 << 20;
+const BLANK_BYTES: u64 = 1 << 20;
 
 /// Bytes of the file in which a file system is measured: as many as are written first.
 fn scratch_bytes(effort: Effort) -> u64 {
@@ -69,9 +69,9 @@ pub fn measurable(path: &Path) -> Result<Measurable, Error> {
     if found.is_file() && found.len() == 0 {
         return Ok(Measurable::Folder(folder_of(path)));
     }
-    let mut start = vec![0; BLANK_BYTES];
-    let read = File::open(path).and_then(|mut file| read_some(&mut file, &mut start));
-    start.truncate(read.map_err(|error| path_error(path, error))?);
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BLANK_BYTES).read_to_end(&mut start));
+    read.map_err(|error| path_error(path, error))?;
     let label = start.get(..LABEL_BYTES).ok_or(String::new()).and_then(|label| {
         let text = described(label)?;
         Description::parse(text).map(|found| found.store)
@@ -81,18 +81,6 @@ pub fn measurable(path: &Path) -> Result<Measurable, Error> {
         Err(_) if start.iter().any(|byte| *byte != 0) => "data".to_owned(),
         Err(_) => "nothing but zeros at its beginning".to_owned(),
     }))
-}
-
-/// Fills the buffer as far as the file goes; returns how far that is.
-fn read_some(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut at = 0;
-    while at < buffer.len() {
-        match file.read(&mut buffer[at..])? {
-            0 => break,
-            bytes => at += bytes,
-        }
-    }
-    Ok(at)
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -123,7 +111,7 @@ pub fn measure_path(
 
 /// Measures the devices of the store in a folder, and keeps the profile there. Devices on one file
 /// system are measured once, in a file of 1 GiB. Without `writes`, and of raw devices in any case,
-/// reads are measured, and what is known of writes is kept.
+/// reads are measured, and what is known of writes is kept, as are tracks.
 ///
 /// # Errors
 /// As [`measure_path`]; [`RetryError::InUse`](crate::RetryError::InUse) while the store is open.
@@ -146,9 +134,9 @@ pub fn measure_store(
             false => measure_device(path, effort, false, progress)?,
         };
         let before = position_of(&before, DeviceId(device)).map(|position| &before[position]);
-        let writes_before = before.and_then(|before| before.writes);
+        found.tracks = before.and_then(|before| before.tracks.clone());
         found.writes = match found.writes {
-            None => writes_before,
+            None => before.and_then(|before| before.writes),
             Some(writes) => Some(Writes { block_writes: measured.profile.block_writes, ..writes }),
         };
         let devices = measured.devices.clone();

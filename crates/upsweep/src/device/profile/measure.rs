@@ -12,14 +12,14 @@
 //! 7. Reads that are under way together, which show stripe units and how many are served in
 //!    parallel (`device/stripes.rs`).
 //!
-//! A full measurement makes each load twice, some time apart, and the better rate counts: other
-//! users of a device only ever slow it down.
+//! Each load is made twice, some time apart, and the better rate counts: other users of a device
+//! only ever slow it down.
 
 use std::time::Duration;
 
 use super::curve::{Access, Curve, Load, Order};
 use super::load::{Achieved, Bench, Range, Span};
-use super::plan::{LOG_PIPELINE, Plan};
+use super::plan::{LOG_PIPELINE, Plan, ROUNDS};
 use super::rows::Rows;
 use super::{Effort, Profile, Reads, Region, Writes};
 use crate::device::random::SplitMix64;
@@ -183,7 +183,7 @@ impl<Now: Fn() -> Duration> Session<'_, Now> {
         let durable = if *writes { count(plan.durable()) } else { 0 };
         let regions = plan.regions() as usize * count(plan.region(*writes, STREAM_BYTES));
         let single = if *writes { 5 } else { 1 } + usize::from(plan.is_full());
-        self.of = single + plan.rounds * (by_size + durable + regions);
+        self.of = single + ROUNDS * (by_size + durable + regions);
     }
 
     fn step(&mut self, what: &'static str) {
@@ -241,7 +241,7 @@ impl<Now: Fn() -> Duration> Session<'_, Now> {
         range: Range,
         mut all: Vec<Rows>,
     ) -> Result<Vec<Curve>, DeviceError> {
-        for _ in 0..self.plan.rounds {
+        for _ in 0..ROUNDS {
             for rows in &mut all {
                 for (index, load) in rows.loads().into_iter().enumerate() {
                     self.step(what);

@@ -9,6 +9,8 @@ use super::rows::Rows;
 
 /// Requests in flight while their size varies: as many as the sweep has.
 const PIPELINE: u32 = 4;
+/// How often each load is made.
+pub(super) const ROUNDS: usize = 2;
 /// Batches in flight on a log device.
 pub(super) const LOG_PIPELINE: u32 = 2;
 /// Bytes of a request that goes anywhere, while the number in flight varies: a block.
@@ -27,8 +29,6 @@ const KINDS: [(Access, Order); 6] = [
 pub(super) struct Plan {
     is_full: bool,
     rotates: bool,
-    /// How often each load is made.
-    pub(super) rounds: usize,
     /// How long; nothing is gained by going over a short range again and again.
     pub(super) span: Span,
     /// The same for requests whose times count, one at a time.
@@ -61,7 +61,6 @@ impl Plan {
         Self {
             is_full,
             rotates,
-            rounds: 2,
             span: span(millis, requests_min, requests_max),
             small: if is_full { span(500, 16, 1024) } else { span(200, 16, 64) },
             fill_bytes_max: if is_full { 1 << 30 } else { 256 << 20 },
