@@ -105,7 +105,7 @@ pub fn read_all<E>(
         let rotates = devices.geometry(device).rotational;
         if rotates { GAP_BYTES_MAX } else { 0 }
     };
-    let (order, joints) = join(ranges, JOINT_BYTES_MAX, gap_bytes_max);
+    let (order, joints) = join(ranges, |_, start| start + JOINT_BYTES_MAX, gap_bytes_max);
     let mut waiting = VecDeque::from(joints);
     let mut under_way: BTreeMap<u64, Joint> = BTreeMap::new();
     let (mut submitted, mut bytes, mut outcome) = (0, 0, Ok(()));

@@ -29,12 +29,12 @@ impl Joint {
         Self { device, start, end: start + length as u64, parts: position..position + 1 }
     }
 
-    /// One request for this one and `next` behind it, if they are close enough.
-    fn with(&self, next: &Self, gap_bytes_max: u64, bytes_max: u64) -> Option<Self> {
+    /// One request for this one and `next` behind it, if they are close enough and it ends by
+    /// `end_max`.
+    fn with(&self, next: &Self, gap_bytes_max: u64, end_max: u64) -> Option<Self> {
         let end = self.end.max(next.end);
-        let fits = self.device == next.device
-            && next.start <= self.end + gap_bytes_max
-            && end - self.start <= bytes_max;
+        let fits =
+            self.device == next.device && next.start <= self.end + gap_bytes_max && end <= end_max;
         fits.then_some(Self { end, parts: self.parts.start..next.parts.end, ..*self })
     }
 
@@ -45,12 +45,12 @@ impl Joint {
 }
 
 /// The indices of ranges, given as device, offset and length, in the order of their places, and
-/// requests of at most `bytes_max` for all of them, unless a single one is longer. These are in the
-/// order of their offsets, so that they spread over the devices. Ranges of a request are at most
-/// `gap_bytes_max` of their device apart.
+/// requests for all of them. One that begins at an offset of a device ends at most at `end_max` of
+/// these, unless a single range is longer. Requests are in the order of their offsets, so that they
+/// spread over the devices. Ranges of a request are at most `gap_bytes_max` of their device apart.
 pub(crate) fn join(
     ranges: &[(DeviceId, u64, usize)],
-    bytes_max: u64,
+    end_max: impl Fn(DeviceId, u64) -> u64,
     gap_bytes_max: impl Fn(DeviceId) -> u64,
 ) -> (Vec<usize>, Vec<Joint>) {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
@@ -59,7 +59,8 @@ pub(crate) fn join(
     for (position, index) in order.iter().enumerate() {
         let next = Joint::of(ranges[*index], position);
         let gap = gap_bytes_max(next.device);
-        match joints.last_mut().and_then(|last| Some((last.with(&next, gap, bytes_max)?, last))) {
+        let joined = |last: &Joint| last.with(&next, gap, end_max(last.device, last.start));
+        match joints.last_mut().and_then(|last| Some((joined(last)?, last))) {
             Some((joined, last)) => *last = joined,
             None => joints.push(next),
         }
@@ -79,7 +80,7 @@ mod tests {
     fn requests(gap_bytes_max: u64, ranges: &[(u16, u64)]) -> Vec<(u16, u64, u64)> {
         let range = |(device, page): &(u16, u64)| (DeviceId(*device), page * PAGE as u64, PAGE);
         let ranges: Vec<_> = ranges.iter().map(range).collect();
-        let (order, joints) = join(&ranges, 1 << 20, |_| gap_bytes_max);
+        let (order, joints) = join(&ranges, |_, start| start + (1 << 20), |_| gap_bytes_max);
         for joint in &joints {
             for (device, start, length) in order[joint.parts.clone()].iter().map(|at| ranges[*at]) {
                 assert!(joint.device == device && joint.start <= start);

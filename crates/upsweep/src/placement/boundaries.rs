@@ -76,6 +76,22 @@ impl Boundaries {
         (start, start + stretch.unit_bytes)
     }
 
+    /// Bytes of the longest unit that is known; `None` without boundaries.
+    #[must_use]
+    pub fn unit_bytes_max(&self) -> Option<u64> {
+        self.stretches.iter().map(|stretch| stretch.unit_bytes).max()
+    }
+
+    /// Where an access of at most so many bytes should end: at the last boundary that it reaches,
+    /// so that it is of whole units behind the first one, or within the unit if that is longer.
+    /// Cost: as [`Boundaries::unit_of`].
+    #[must_use]
+    pub fn end_of_access(&self, start: u64, bytes_max: u64) -> u64 {
+        let end = start + bytes_max;
+        let (boundary, _) = self.unit_of(end);
+        if boundary > start { boundary } else { end }
+    }
+
     /// Lays out images of these lengths in a range, all in whole pages: each in one unit, if it is
     /// not longer, and in order but for those that fill the end of a unit in which the next one has
     /// no room. Returns the first byte of each, and the end of the last; `None` if the range is too
@@ -167,6 +183,30 @@ mod tests {
             assert_eq!(known.unit_of(offset), unit, "{offset}");
         }
         assert_eq!(Boundaries::default().unit_of(7), (0, u64::MAX));
+    }
+
+    #[test]
+    fn an_access_ends_at_the_last_boundary_within_its_length() {
+        let known = tracks(&[(1000, 300, 2), (1700, 200, 3)]);
+        let ends = [
+            ((1000, 300), 1300),
+            ((1100, 300), 1300),
+            ((1000, 299), 1299),
+            ((1000, 899), 1700),
+            ((1000, 900), 1900),
+            ((0, 100), 100),
+            ((900, 150), 1000),
+            ((2299, 100), 2300),
+            ((2300, 100), 2400),
+        ];
+        for ((start, bytes), end) in ends {
+            assert_eq!(known.end_of_access(start, bytes), end, "{start} {bytes}");
+        }
+        assert_eq!(Boundaries::default().end_of_access(7, 5), 12);
+        assert_eq!(
+            (known.unit_bytes_max(), Boundaries::default().unit_bytes_max()),
+            (Some(300), None)
+        );
     }
 
     #[test]

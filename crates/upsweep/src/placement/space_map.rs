@@ -108,6 +108,12 @@ impl SpaceMap {
         self.devices[usize::from(device.0)].boundaries.unit_of(offset)
     }
 
+    /// Where an access to a device should end: see [`Boundaries::end_of_access`].
+    #[must_use]
+    pub fn end_of_access(&self, device: DeviceId, start: u64, bytes_max: u64) -> u64 {
+        self.devices[usize::from(device.0)].boundaries.end_of_access(start, bytes_max)
+    }
+
     /// Bytes that are free, but at the end of a unit between boundaries, behind an image: lost
     /// unless something short comes. Cost: O(free extents).
     #[must_use]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::description::Described;
 use crate::device::Effort;
 use crate::engine::Config;
+use crate::engine::policy;
 
 /// A setting that follows from what the devices do.
 #[derive(Clone, Debug, Serialize)]
@@ -50,7 +51,8 @@ impl Size {
 
 /// What was chosen for an open store.
 pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
-    let suited = described.shape().suited;
+    let shape = described.shape();
+    let suited = shape.suited;
     let is_known = |device| described.profile(device).is_some();
     let (data_is_known, log_is_known) =
         (described.data().any(is_known), described.log().any(is_known));
@@ -75,14 +77,20 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         is_known: data_is_known,
         if_less: "there is no memory for those",
     };
-    let choice = |(name, size): (&'static str, Size)| Choice {
-        name,
-        bytes: size.bytes,
-        reason: size.reason(),
+    let unit = policy::scan_unit_bytes(shape.rotates, &config.boundaries);
+    let scan_reason = match unit {
+        Some(bytes) if bytes == config.scan_request_bytes => {
+            "the longest track or stripe unit has so many, by the profile".to_owned()
+        }
+        _ => scans.reason(),
     };
-    [("runs", runs), ("batches of the log", batches), ("requests of scans", scans)]
-        .map(choice)
-        .into()
+    let scan_reason = format!("{scan_reason}; {} in flight", config.scan_requests_in_flight);
+    let choice = |name, bytes, reason| Choice { name, bytes, reason };
+    vec![
+        choice("runs", runs.bytes, runs.reason()),
+        choice("batches of the log", batches.bytes, batches.reason()),
+        choice("requests of scans", scans.bytes, scan_reason),
+    ]
 }
 
 /// How the profiles of a store were made, for people.

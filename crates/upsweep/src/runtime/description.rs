@@ -21,14 +21,11 @@ use crate::engine::policy::{self, Options, Scale, Shape, Suited};
 use crate::engine::{self, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::log::{LogRegion, Seq};
-use crate::placement::Boundaries;
 
 /// Latest version of a description.
 const VERSION_MAX: u32 = 4;
 /// First version in which every device has a profile.
 const PROFILES_SINCE: u32 = 4;
-/// Images are kept from straddling the boundaries of units of at least so many blocks.
-const UNIT_BLOCKS_MIN: u64 = 4;
 /// Bytes at the start of every device that the label may take.
 pub(super) const LABEL_BYTES: usize = 4096;
 /// Where the ring of a log device starts.
@@ -120,11 +117,8 @@ impl Described {
         let log = self.log().filter_map(|device| self.profile(device));
         let shape = self.description.shape();
         let boundaries = self.data().map(|device| {
-            let units = self.profile(device).map(Profile::units).unwrap_or_default();
-            // Images would leave too much of shorter ones.
-            let unit_bytes_min = UNIT_BLOCKS_MIN * u64::from(shape.block_bytes);
-            let units = units.into_iter().filter(|unit| unit.1 >= unit_bytes_min);
-            Boundaries::new(units).expect("checked when the profile was read")
+            let known = self.profile(device);
+            known.map(|profile| policy::boundaries(profile, shape.block_bytes)).unwrap_or_default()
         });
         Shape { suited: Suited::of(data, log), boundaries: boundaries.collect(), ..shape }
     }

@@ -201,6 +201,12 @@ impl Scan {
             self.requests.entry(part.token).or_insert(held).parts += 1;
             self.parts.push_back(Part { part, state: PartState::InFlight, is_used: false });
         }
+        // Some may have been requested before those that the scan gets to first.
+        let parts = self.parts.make_contiguous();
+        parts.sort_by(|one, other| one.part.key().cmp(other.part.key()));
+        if reverse {
+            parts.reverse();
+        }
     }
 
     /// Notes the view that the scan has got.

@@ -1,6 +1,7 @@
 //! The configuration of a store for one open.
 
 use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
+use super::limits::SCAN_REQUESTS_LIMIT;
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
 use super::suited::Suited;
 use crate::device::GAP_BYTES_MAX;
@@ -33,10 +34,13 @@ const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
-/// Requests in flight for a scan, if no other number is given: one is read while the scan goes over
-/// another. On a fast solid-state device two of a length that streams keep a scan busy, and more of
+/// Requests in flight for a scan on each drive, if no other number is given: one is read while the
+/// scan goes over another. On a fast solid-state device two of a length that streams keep a scan busy, and more of
 /// them delay queries beside it.
 const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
+/// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
+/// several.
+const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
 /// Least memory for what is read ahead: one scan at full speed.
@@ -292,12 +296,28 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
     (run_bytes / shape.block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
-/// How a scan reads ahead: the longest request, in bytes, and how many are in flight.
+/// How a scan reads ahead: the longest request, in bytes, and how many are in flight. On a rotating
+/// device with boundaries a request has the length of a unit: one of a whole track waits for no
+/// sector, and one of a whole stripe unit moves one head. Of an array, as many drives as there are
+/// have a default number of requests each.
 fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize) {
-    (
-        options.scan_request_bytes.unwrap_or(shape.suited.scan_request_bytes as u32),
-        options.scan_requests_in_flight.unwrap_or(SCAN_REQUESTS_IN_FLIGHT),
-    )
+    let of_unit = scan_unit_bytes(shape.rotates, &shape.boundaries);
+    let suited = of_unit.unwrap_or(shape.suited.scan_request_bytes as u32);
+    let request_bytes = options.scan_request_bytes.unwrap_or(suited);
+    let requests = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
+    let requests = requests.clamp(1, SCAN_REQUESTS_LIMIT as u64 / 2) as usize;
+    let in_flight = requests * SCAN_REQUESTS_IN_FLIGHT;
+    (request_bytes, options.scan_requests_in_flight.unwrap_or(in_flight))
+}
+
+/// Bytes of a request of a scan that follow from the boundaries of data devices: those of the
+/// longest unit. `None` without boundaries, and on devices that do not rotate.
+#[must_use]
+pub fn scan_unit_bytes(rotates: bool, boundaries: &[Boundaries]) -> Option<u32> {
+    let longest = boundaries.iter().filter_map(Boundaries::unit_bytes_max).max();
+    let (least, most) = SCAN_UNIT_BYTES_RANGE;
+    let of_unit = |bytes: u64| bytes.min(most).next_multiple_of(UNIT_BYTES).max(least) as u32;
+    longest.filter(|_| rotates).map(of_unit)
 }
 
 /// Memory for what is read ahead for all scans; none if they do not.

@@ -14,7 +14,7 @@ const RUN_BLOCKS_LIMIT: usize = 1024;
 /// Longest request of a scan that can be chosen, in bytes.
 const SCAN_REQUEST_LIMIT: u32 = 16 << 20;
 /// Most requests of a scan that can be chosen.
-const SCAN_REQUESTS_LIMIT: usize = 64;
+pub(super) const SCAN_REQUESTS_LIMIT: usize = 64;
 /// Largest block that is ever made.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Least number of blocks of a run; with fewer, updates of neighbours would not be batched.

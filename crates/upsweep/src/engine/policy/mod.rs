@@ -40,7 +40,7 @@ pub use block_size::BlockSizes;
 pub(super) use block_size::DirectorySize;
 pub use configure::{
     CACHE_PART, MEMORY_BYTES_DEFAULT, Options, Scale, Shape, check_memory, configure,
-    memory_bytes_min, workers,
+    memory_bytes_min, scan_unit_bytes, workers,
 };
 pub use creation::{
     DATA_BYTES_MIN, LOG_BYTES_DEFAULT, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_DEVICES_MAX,
@@ -63,7 +63,7 @@ pub(super) use spill::{
     is_log_held_by_queues, is_search_in_vain, is_worth_a_spill_segment, may_end_early,
     rounds_per_cycle, spills_for_memory,
 };
-pub use suited::Suited;
+pub use suited::{Suited, boundaries};
 
 /// Fill in per cent at which a cycle of the sweep starts, and spills start; below it, updates
 /// batch.

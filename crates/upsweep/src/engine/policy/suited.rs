@@ -1,6 +1,7 @@
 //! Sizes and numbers of requests that suit the devices of a store.
 
-use crate::device::Profile;
+use crate::device::{Profile, Stripes};
+use crate::placement::Boundaries;
 
 /// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured.
 const RUN_BYTES: u64 = 512 << 10;
@@ -11,6 +12,8 @@ const SCAN_REQUEST_BYTES: u64 = 256 << 10;
 const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
 const SCAN_REQUEST_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
+/// Images are kept from straddling the boundaries of units of at least so many blocks.
+const UNIT_BLOCKS_MIN: u64 = 4;
 
 /// What suits the devices of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,17 @@ pub struct Suited {
     /// device. On a rotating drive that counts beside other requests, between which it moves the
     /// head: alone it reads ahead itself, and any length will do.
     pub scan_request_bytes: u64,
+    /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one.
+    pub stripe_bytes: u64,
+}
+
+/// The boundaries of a data device with this profile that images should not straddle: none if
+/// images would leave too much of the units.
+#[must_use]
+pub fn boundaries(profile: &Profile, block_bytes: u32) -> Boundaries {
+    let unit_bytes_min = UNIT_BLOCKS_MIN * u64::from(block_bytes);
+    let units = profile.units().into_iter().filter(|unit| unit.1 >= unit_bytes_min);
+    Boundaries::new(units).expect("checked when the profile was read")
 }
 
 impl Default for Suited {
@@ -33,6 +47,7 @@ impl Default for Suited {
             run_bytes: RUN_BYTES,
             log_batch_bytes: LOG_BATCH_BYTES,
             scan_request_bytes: SCAN_REQUEST_BYTES,
+            stripe_bytes: 0,
         }
     }
 }
@@ -60,6 +75,10 @@ impl Suited {
             true => of_run(profile),
             false => profile.reads.streaming_request_bytes,
         };
+        let of_stripe = |profile: &&Profile| {
+            let stripes = profile.parallelism.and_then(|found| found.stripes);
+            stripes.map(|Stripes { unit_bytes, ways, .. }| unit_bytes.saturating_mul(ways))
+        };
         let data: Vec<&Profile> = data.into_iter().collect();
         let of_data = |of: &dyn Fn(&Profile) -> u64, range| {
             most(&mut data.iter().map(|profile| of(profile)), range)
@@ -70,6 +89,7 @@ impl Suited {
             log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
             scan_request_bytes: of_data(&of_scan, SCAN_REQUEST_BYTES_RANGE)
                 .unwrap_or(SCAN_REQUEST_BYTES),
+            stripe_bytes: data.iter().filter_map(of_stripe).max().unwrap_or(0),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::directory::BlockId;
 use crate::engine::view::{
     AheadImage, AheadOf, AheadPart, AheadRequest, Planned, ScanId, Scans, ViewPoll, Views, Wanted,
 };
+use crate::placement::Boundaries;
 
 /// Bytes of a request, and of all scans together.
 const REQUEST: usize = 16 << 10;
@@ -24,7 +25,12 @@ struct Reads {
 
 impl Reads {
     fn new() -> Self {
+        Self::with_boundaries(&Boundaries::default())
+    }
+
+    fn with_boundaries(known: &Boundaries) -> Self {
         let mut ground = Ground::new();
+        ground.base.index.space_map.set_boundaries(std::slice::from_ref(known));
         for number in 0..4000 {
             ground.put(&format!("k{number:04}"), number);
             if number % 200 == 0 {
@@ -113,6 +119,70 @@ fn neighbours_are_read_by_long_requests_in_both_directions() {
         assert!(requests.iter().all(|request| request.hint.class == Class::ScanRead));
         assert!(offsets(&requests).iter().all(|(_, bytes)| *bytes <= REQUEST));
     }
+}
+
+#[test]
+fn requests_end_at_boundaries() {
+    // Units that are shorter than requests, as long, and longer.
+    for pages in [2, 4, 7] {
+        let unit = pages * 4096;
+        let known = Boundaries::new([(0, unit, 1000)]).expect("in order");
+        let mut reads = Reads::with_boundaries(&known);
+        let id = reads.scans.begin();
+        let planned = reads.plan(id, 0, false, SHARE);
+        let requests = offsets(&reads.ground.requests());
+        assert_eq!(requests.len(), 2, "{requests:?}");
+        let ends = requests.iter().map(|(offset, bytes)| offset + *bytes as u64);
+        for ((start, bytes), end) in requests.iter().zip(ends) {
+            assert!(end <= known.end_of_access(*start, REQUEST as u64), "{pages}: {requests:?}");
+            let units = end.div_ceil(unit) - start / unit;
+            assert_eq!(units, if pages == 2 { 2 } else { 1 }, "{pages}: {requests:?}");
+            assert!(*bytes > 4096, "{pages}: {requests:?}");
+        }
+        if pages <= 4 {
+            assert_eq!(requests[1].0 % unit, 0, "what follows is not in the same unit");
+        }
+        assert!(planned.parts.len() >= 3 && planned.through.is_some());
+    }
+}
+
+#[test]
+fn a_unit_is_read_once_although_its_blocks_are_not_in_order() {
+    let mut reads = Reads::new();
+    // As where a later block fills the end of a unit for which the next one was too long. Each is
+    // two blocks then.
+    for block in [1, 3, 2, 4] {
+        let key = reads.ground.key_of(reads.blocks[block]);
+        reads.ground.add(&key, 1);
+        reads.ground.sweep(&[reads.blocks[block]]);
+    }
+    reads.blocks = reads.ground.blocks();
+    let place = |block: usize| {
+        let extent = reads.ground.placement(reads.blocks[block]).extent.expect("it was swept");
+        (extent.offset / 4096, extent.bytes)
+    };
+    let start = place(1).0 * 4096;
+    let places = [1, 2, 5, 6, 3, 4, 7, 8].map(place);
+    assert!(places.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0), "{places:?}");
+    let known = Boundaries::new([(start, 16384, 2)]).expect("in order");
+    reads.ground.base.index.space_map.set_boundaries(&[known]);
+    reads.ground.base.config.scan_requests_in_flight = 1;
+    reads.ground.base.config.scan_request_bytes = 16384;
+    let id = reads.scans.begin();
+    let planned = reads.plan(id, 0, false, SHARE);
+    assert_eq!(Reads::keys(&planned.parts), [1, 2, 5, 6].map(|block| reads.key(block)));
+    assert_eq!(planned.through, Some(reads.key(2)), "the next is still to be read");
+    let requests = reads.ground.requests();
+    assert_eq!(offsets(&requests), [(start, 16384)]);
+    requests.into_iter().for_each(|request| reads.end(request));
+    let planned = reads.plan(id, 2, false, SHARE);
+    assert_eq!(Reads::keys(&planned.parts), [3, 4, 7, 8].map(|block| reads.key(block)));
+    assert_eq!(planned.through, Some(reads.key(8)));
+    let requests = reads.ground.requests();
+    assert_eq!(offsets(&requests), [(start + 16384, 16384)]);
+    requests.into_iter().for_each(|request| reads.end(request));
+    let planned = reads.plan(id, 8, false, SHARE);
+    assert_eq!(Reads::keys(&planned.parts)[0], reads.key(9));
 }
 
 #[test]

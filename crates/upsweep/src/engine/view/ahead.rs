@@ -2,7 +2,9 @@
 //!
 //! A scan that reads ahead says how far it is, and how many bytes it wants to be ahead. [`Scans`]
 //! goes over the next blocks in the directory, takes those whose images are on the device alone,
-//! and joins neighbours on the device into long requests. A request that has completed is handed
+//! and joins neighbours on the device into long requests, which end at boundaries of the device:
+//! on a rotating drive each is a track. So that no track is read twice, it looks at some more
+//! blocks than it needs, of which one may lie before some of those. A request that has completed is handed
 //! to the scan as it is: the scan checks each image when it gets there, and offers it to the view
 //! of that block, which ignores it unless the block is still at that place. So nothing has to be
 //! pinned, and an image that is not what was expected there is no damage: the space may have been
@@ -12,7 +14,7 @@
 //! of scans, each of which has an equal part; requests of a scan that has ended count until they
 //! complete; nothing of it enters the cache. (Lachesis paper, sections 3.4 and 4.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::gather::wanted_block;
@@ -113,7 +115,8 @@ impl From<AheadImage> for ReadImage {
 /// What is read next for a scan.
 #[derive(Debug, Default)]
 pub struct Planned {
-    /// The blocks, in the order of the scan.
+    /// The blocks, in the order of the scan. Some may be behind `through`, as they are in the same
+    /// requests; they are not requested again.
     pub parts: Vec<AheadPart>,
     /// The last block that need not be read any more, if that has changed.
     pub through: Option<Box<[u8]>>,
@@ -138,6 +141,9 @@ struct Progress {
     bytes: usize,
     in_flight: usize,
     arrived: Vec<Arrived>,
+    /// Images that were requested although some before them were not: no more than `arrived` and
+    /// those in flight have.
+    early: BTreeSet<Extent>,
 }
 
 /// The scans that read ahead.
@@ -206,8 +212,9 @@ impl Scans {
         id: ScanId,
         request: &AheadRequest<'_>,
     ) -> Planned {
+        let count = self.scans.len().max(1);
         let Some(scan) = self.scans.get(&id) else { return Planned::default() };
-        let (config, share) = (&base.config, base.config.scan_bytes_max / self.scans.len().max(1));
+        let (config, share) = (&base.config, base.config.scan_bytes_max / count);
         let window = request.window_bytes.min(share);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
         let request_bytes = (config.scan_request_bytes as usize).min(window / 2);
@@ -215,18 +222,33 @@ impl Scans {
         if slots == 0 || room < request_bytes.max(1) {
             return Planned::default();
         }
+        // With the blocks of one more request, those within the room are complete.
+        let next = next_blocks(base, request, room + request_bytes, &scan.early);
+        let range = |at: &(BlockId, Extent)| (at.1.device, at.1.offset, at.1.bytes as usize);
+        let ranges: Vec<_> = next.blocks.iter().map(range).collect();
         let gap_bytes_max = config.scan_gap_bytes_max;
-        let mut next = next_blocks(base, request, room);
-        let (order, joints) = loop {
-            let range = |at: &(BlockId, Extent)| (at.1.device, at.1.offset, at.1.bytes as usize);
-            let ranges: Vec<_> = next.blocks.iter().map(range).collect();
-            let (order, joints) = join(&ranges, request_bytes as u64, |_| gap_bytes_max);
-            let bytes: usize = joints.iter().map(Joint::bytes).sum();
-            if joints.len() <= slots && bytes <= room {
-                break (order, joints);
-            }
-            next.cut(base, ranges.len() / 2);
+        let space_map = &base.index.space_map;
+        let end_max = |device, at| space_map.end_of_access(device, at, request_bytes as u64);
+        let (order, mut joints) = join(&ranges, end_max, |_| gap_bytes_max);
+        joints.sort_by_key(|joint| order[joint.parts.clone()].iter().min().copied());
+        let mut rest = room;
+        let fits = |joint: &Joint| {
+            let left = rest.checked_sub(joint.bytes());
+            rest = left.unwrap_or(0);
+            left.is_some()
         };
+        let joints: Vec<Joint> = joints.into_iter().take(slots).take_while(fits).collect();
+        self.request(base, id, next, (&order, &joints))
+    }
+
+    /// Makes these requests for the next blocks.
+    fn request(
+        &mut self,
+        base: &mut Base,
+        id: ScanId,
+        mut next: Next,
+        (order, joints): (&[usize], &[Joint]),
+    ) -> Planned {
         let mut parts: Vec<Option<AheadPart>> = next.blocks.iter().map(|_| None).collect();
         for joint in joints {
             let inside = &order[joint.parts.clone()];
@@ -250,6 +272,14 @@ impl Scans {
                 parts[*index] = Some(AheadPart { token, request_bytes, extent, start, expected });
             }
         }
+        let mut early = BTreeSet::new();
+        if let Some(first) = parts.iter().position(Option::is_none) {
+            early.extend(parts[first..].iter().flatten().map(|part| part.extent));
+            let behind = next.early.iter().filter(|(before, _)| *before >= first);
+            early.extend(behind.map(|(_, extent)| *extent));
+            next.cut(base, first);
+        }
+        self.scans.get_mut(&id).expect("it reads ahead").early = early;
         let Next { through, is_over, .. } = next;
         Planned { parts: parts.into_iter().flatten().collect(), through, is_over }
     }
@@ -283,6 +313,8 @@ impl Scans {
 struct Next {
     /// Those to read, with their places, in the order of the scan.
     blocks: Vec<(BlockId, Extent)>,
+    /// The places of those that were requested early, and how many of `blocks` are before each.
+    early: Vec<(usize, Extent)>,
     /// The last block that was looked at.
     through: Option<Box<[u8]>>,
     /// Whether there are no more.
@@ -299,8 +331,14 @@ impl Next {
     }
 }
 
-/// The next blocks of a scan whose images have to be read, as many as fit into `bytes`.
-fn next_blocks(base: &Base, request: &AheadRequest<'_>, bytes: usize) -> Next {
+/// The next blocks of a scan whose images have to be read, as many as fit into `bytes`, without
+/// those that were requested early.
+fn next_blocks(
+    base: &Base,
+    request: &AheadRequest<'_>,
+    bytes: usize,
+    early: &BTreeSet<Extent>,
+) -> Next {
     let &AheadRequest { space, behind, reverse, bound, .. } = request;
     let (directory, mut next) = (base.index.directory(), Next::default());
     let first = match behind {
@@ -326,7 +364,10 @@ fn next_blocks(base: &Base, request: &AheadRequest<'_>, bytes: usize) -> Next {
             next.is_over = true;
             break;
         }
-        if let Some(extent) = block.extent().filter(|extent| !base.index.cache.has(*extent)) {
+        let extent = block.extent().filter(|extent| !base.index.cache.has(*extent));
+        if let Some(extent) = extent.filter(|extent| early.contains(extent)) {
+            next.early.push((next.blocks.len(), extent));
+        } else if let Some(extent) = extent {
             let Some(left) = rest.checked_sub(extent.bytes as usize) else { break };
             rest = left;
             next.blocks.push((id, extent));

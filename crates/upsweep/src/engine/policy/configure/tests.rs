@@ -115,6 +115,32 @@ fn a_run_is_a_part_of_the_memory_within_bounds() {
 }
 
 #[test]
+fn a_scan_of_a_drive_reads_whole_units_and_of_an_array_keeps_all_drives_busy() {
+    const KIB: u64 = 1 << 10;
+    let of = |rotates, unit_bytes: Option<u64>, stripe_bytes| {
+        let units = unit_bytes.map(|bytes| Boundaries::new([(0, bytes, 10)]).expect("in order"));
+        let suited = Suited { scan_request_bytes: 512 * KIB, stripe_bytes, ..Suited::default() };
+        let shape = Shape { rotates, suited, boundaries: units.into_iter().collect(), ..shape() };
+        let config = configure(&shape, &Options::default(), &Scale::FULL);
+        assert_eq!(config.check(), Ok(()));
+        (u64::from(config.scan_request_bytes) / KIB, config.scan_requests_in_flight)
+    };
+    assert_eq!(of(true, None, 0), (512, 2));
+    assert_eq!(of(false, None, 0), (512, 2));
+    // A track of 686 sectors, in whole pages; of short ones several, of a longest one a part.
+    assert_eq!(of(true, Some(343 * KIB), 0), (344, 2));
+    assert_eq!(of(true, Some(48 * KIB), 0), (128, 2));
+    assert_eq!(of(true, Some(u64::MAX / 10), 0), (4096, 2));
+    // Four drives, with units of 256 KiB, and of 64 KiB; of drives that do not rotate.
+    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), (256, 8));
+    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), (128, 4));
+    assert_eq!(of(true, None, 256 * KIB), (512, 2));
+    assert_eq!(of(false, Some(64 * KIB), 256 * KIB), (512, 2));
+    assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), (512, 8));
+    assert_eq!(of(false, Some(512 * KIB), u64::MAX), (512, 64));
+}
+
+#[test]
 fn scans_that_do_not_read_ahead_take_no_memory() {
     let of = |requests| {
         let scan_requests_in_flight = Some(requests);

@@ -1,7 +1,7 @@
 //! What follows from profiles, at the edges.
 
 use super::*;
-use crate::device::{Bank, DeviceId, MemoryDevices, Region, ThreadedDevices};
+use crate::device::{Bank, DeviceId, MemoryDevices, Parallelism, Region, ThreadedDevices};
 
 const KIB: u64 = 1 << 10;
 
@@ -20,7 +20,9 @@ fn the_most_demanding_device_counts() {
         .map(|(mixed, batch)| profile(mixed * KIB, batch * KIB));
     let suited = Suited::of(&profiles, &profiles[1..]);
     let [run_bytes, log_batch_bytes, scan_request_bytes] = [1024, 256, 128].map(|kib| kib * KIB);
-    assert_eq!(suited, Suited { run_bytes, log_batch_bytes, scan_request_bytes });
+    let stripe_bytes = 0;
+    let expected = Suited { run_bytes, log_batch_bytes, scan_request_bytes, stripe_bytes };
+    assert_eq!(suited, expected);
     assert_eq!(Suited::of(None, None), Suited::default());
     let of_log = Suited { log_batch_bytes: 128 * KIB, ..Suited::default() };
     assert_eq!(Suited::of(None, &profiles[1..2]), of_log);
@@ -67,4 +69,19 @@ fn the_region_with_the_longest_batches_counts() {
     };
     found.regions = vec![region(None), region(Some(512 * KIB)), region(Some(64 * KIB))];
     assert_eq!(Suited::of(None, [&found]).log_batch_bytes, 512 * KIB);
+}
+
+#[test]
+fn boundaries_are_of_units_that_hold_some_blocks() {
+    let mut found = profile(256 * KIB, 128 * KIB);
+    assert_eq!((boundaries(&found, 4096), Suited::of([&found], None).stripe_bytes), none());
+    let stripes = Stripes { unit_bytes: 64 * KIB, ways: 4, confidence: 1.0 };
+    found.parallelism = Some(Parallelism { stripes: Some(stripes), ..Parallelism::default() });
+    assert_eq!(Suited::of([&found], None).stripe_bytes, 256 * KIB);
+    assert_eq!(boundaries(&found, 16 << 10).unit_bytes_max(), Some(64 * KIB));
+    assert_eq!(boundaries(&found, 32 << 10), none().0, "of two blocks");
+}
+
+fn none() -> (Boundaries, u64) {
+    (Boundaries::default(), 0)
 }
