@@ -355,6 +355,7 @@ fn draw_options(settings: &mut Settings, random: &mut Random) {
     options.run_blocks_max = random.pick(&[None, Some(1), Some(2), Some(4), Some(8), Some(32)]);
     options.run_density_percent_min = random.pick(&[0, 30, 50, 100]);
     options.log_depth = random.between(1, 4) as u8;
+    options.log_batch_bytes = random.pick(&[None, None, Some(4 << 10), Some(20 << 10)]);
     options.scan_request_bytes = random.pick(&[None, Some(4 << 10), Some(16 << 10)]);
     options.scan_requests_in_flight = random.pick(&[None, None, Some(0), Some(1), Some(2)]);
     let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);

@@ -66,6 +66,10 @@ pub struct OpenOptions {
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
+    /// Longest batch of the log, in bytes (a multiple of 4 KiB); longer ones than a quarter of a
+    /// segment are cut to that. None: what suits the devices, by their profile, and 128 KiB without
+    /// one, but at most a 256th of the memory if that is more.
+    pub log_batch_bytes: Option<u32>,
     /// What the log writes while there are no records, and where it puts a lone one. All modes but
     /// the default, [`LogMode::Idle`], are for rotating drives that hold the log alone, and are
     /// refused if one of them holds data too.
@@ -89,6 +93,7 @@ impl Default for OpenOptions {
             run_blocks_max,
             run_density_percent_min,
             log_depth,
+            log_batch_bytes,
             log_mode,
             scan_request_bytes,
             scan_requests_in_flight,
@@ -101,6 +106,7 @@ impl Default for OpenOptions {
             run_blocks_max,
             run_density_percent_min,
             log_depth,
+            log_batch_bytes,
             log_mode,
             scan_request_bytes,
             scan_requests_in_flight,
@@ -117,6 +123,7 @@ impl OpenOptions {
             run_blocks_max: self.run_blocks_max,
             run_density_percent_min: self.run_density_percent_min,
             log_depth: self.log_depth,
+            log_batch_bytes: self.log_batch_bytes,
             log_mode: self.log_mode,
             scan_request_bytes: self.scan_request_bytes,
             scan_requests_in_flight: self.scan_requests_in_flight,
@@ -173,6 +180,13 @@ impl OpenOptions {
     #[must_use]
     pub fn log_depth(mut self, batches: u8) -> Self {
         self.log_depth = batches;
+        self
+    }
+
+    /// Sets [`OpenOptions::log_batch_bytes`].
+    #[must_use]
+    pub fn log_batch_bytes(mut self, bytes: u32) -> Self {
+        self.log_batch_bytes = Some(bytes);
         self
     }
 

@@ -137,6 +137,9 @@ pub struct Options {
     pub run_density_percent_min: u32,
     /// Batches in flight per log device.
     pub log_depth: u8,
+    /// Longest batch of the log, in bytes, but at most a quarter of a segment; `None`: what suits
+    /// the devices, if there is memory for it.
+    pub log_batch_bytes: Option<u32>,
     /// What the log writes while there are no records.
     pub log_mode: LogMode,
     /// How the log devices move, if that need not be measured.
@@ -161,6 +164,7 @@ impl Default for Options {
             run_blocks_max: None,
             run_density_percent_min: RUN_DENSITY_PERCENT,
             log_depth: LOG_DEPTH,
+            log_batch_bytes: None,
             log_mode: LogMode::Idle,
             log_motion: None,
             spilling: Spilling::WhenItPays,
@@ -186,7 +190,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_times_data: Scale::part(u64::from(LOG_TIMES_DATA), scale.log_times_data) as u32,
         log_segment_bytes: shape.log_segment_bytes,
         log_page_bytes: shape.log_page_bytes,
-        log_batch_bytes: log_batch_bytes(shape, memory_bytes),
+        log_batch_bytes: log_batch_bytes(shape, options),
         log_depth: log_depth(shape, options.log_depth),
         log_delay_us_max: LOG_DELAY_US_MAX,
         log_mode: options.log_mode,
@@ -276,14 +280,18 @@ pub fn workers(asked: usize, processors: usize) -> usize {
     if asked > 0 { asked } else { processors.clamp(1, WORKERS_MAX) }
 }
 
-/// Bytes of a batch of the log: whole pages of any length. Only with memory for it, it is longer
-/// than where nothing is known of the devices.
-fn log_batch_bytes(shape: &Shape, memory_bytes: usize) -> u32 {
-    let of_segment = u64::from(shape.log_segment_bytes / LOG_BATCH_PART);
-    let any = Suited::default().log_batch_bytes;
-    let of_memory = ((memory_bytes / LOG_BATCH_PART_OF_MEMORY) as u64).max(any);
-    let bytes = shape.suited.log_batch_bytes.min(of_segment).min(of_memory);
-    (bytes - bytes % 4096).max(4096) as u32
+/// Bytes of a batch of the log: whole pages of any length. If none is given, it is longer than
+/// where nothing is known of the devices only with memory for it. One that is not whole pages is
+/// kept, for [`Config::check`] to refuse.
+fn log_batch_bytes(shape: &Shape, options: &Options) -> u32 {
+    let most = (shape.log_segment_bytes / LOG_BATCH_PART / 4096 * 4096).max(4096);
+    let suited = || {
+        let any = Suited::default().log_batch_bytes;
+        let of_memory = (options.memory_bytes / LOG_BATCH_PART_OF_MEMORY) as u64;
+        let bytes = shape.suited.log_batch_bytes.min(of_memory.max(any));
+        ((bytes - bytes % 4096) as u32).max(4096)
+    };
+    options.log_batch_bytes.unwrap_or_else(suited).min(most)
 }
 
 /// Bounded in bytes too, because the buffers of runs take memory from waiting updates, however

@@ -65,6 +65,10 @@ impl Config {
         if !(1..=DEPTH_MAX).contains(&self.log_depth) {
             return bad("log depth", format!("{}; give 1 to {DEPTH_MAX}", self.log_depth));
         }
+        let batch = self.log_batch_bytes;
+        if batch == 0 || !batch.is_multiple_of(4096) {
+            return bad("log batch", format!("{batch} bytes; give a multiple of 4KiB"));
+        }
         if !(1..=RUN_BLOCKS_LIMIT).contains(&self.run_blocks_max) {
             let given = self.run_blocks_max;
             return bad("blocks of a run", format!("{given}; give 1 to {RUN_BLOCKS_LIMIT}"));

@@ -161,16 +161,24 @@ fn a_batch_is_a_quarter_of_a_segment_or_a_page() {
         (u32::MAX, 128 << 10),
     ] {
         let shape = Shape { log_segment_bytes: segment, ..shape() };
-        assert_eq!(log_batch_bytes(&shape, usize::MAX), batch, "{segment}");
-        assert_eq!(log_batch_bytes(&shape, 0), batch, "{segment}");
+        for memory_bytes in [0, usize::MAX] {
+            let found = log_batch_bytes(&shape, &with_memory(memory_bytes));
+            assert_eq!(found, batch, "{segment} {memory_bytes}");
+        }
     }
     let batch = |log_batch_bytes: u64, memory_bytes| {
         let suited = Suited { log_batch_bytes, ..Suited::default() };
-        super::log_batch_bytes(&Shape { suited, ..shape() }, memory_bytes)
+        super::log_batch_bytes(&Shape { suited, ..shape() }, &with_memory(memory_bytes))
     };
     let of_memory = [0, 32 * MIB, 100 * MIB, 256 * MIB, usize::MAX].map(|all| batch(1 << 20, all));
     assert_eq!(of_memory, [128, 128, 400, 1024, 1024].map(|kib| kib << 10));
     assert_eq!(batch(64 << 10, usize::MAX), 64 << 10);
+    let given = |bytes| {
+        let options = Options { log_batch_bytes: Some(bytes), ..with_memory(0) };
+        log_batch_bytes(&Shape { log_segment_bytes: 8 << 20, ..shape() }, &options)
+    };
+    // One that is not whole pages is refused later.
+    assert_eq!([4096, 512 << 10, 5000, u32::MAX].map(given), [4096, 512 << 10, 5000, 2 << 20]);
 }
 
 #[test]

@@ -59,13 +59,15 @@ fn a_configuration_is_checked_at_the_ends_of_its_ranges() {
     assert_eq!(refused(|_| ()), None);
     assert_eq!(refused(|config| config.block_bytes = 4096), None);
     assert_eq!(refused(|config| config.data_devices = DEVICES_MAX), None);
-    let changes: [fn(&mut Config); 10] = [
+    let changes: [fn(&mut Config); 12] = [
         |config| config.block_bytes = 0,
         |config| config.block_bytes = 4097,
         |config| config.block_bytes = (1 << 20) + 4096,
         |config| config.data_devices = 0,
         |config| config.data_devices = DEVICES_MAX + 1,
         |config| config.log_regions.clear(),
+        |config| config.log_batch_bytes = 0,
+        |config| config.log_batch_bytes = 4097,
         |config| config.run_blocks_max = 0,
         |config| config.runs_in_flight_max = 0,
         |config| config.file_space.granule_bytes = 0,
