@@ -14,7 +14,8 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use crate::text::{Bytes, Size};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::{
-    BenchArgs, BenchCommand, CallReturns, RodehArgs, ScanBenchArgs, StructuresArgs, Workload,
+    BenchArgs, BenchCommand, CallReturns, GridArgs, RodehArgs, ScanBenchArgs, StructuresArgs,
+    TableArgs, Workload,
 };
 pub(crate) use device::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
 pub(crate) use lines::{DumpArgs, LoadArgs, RecordFormat};

@@ -31,7 +31,8 @@ Examples:
   upsweep bench /mnt/disk --log-only
   upsweep bench rodeh /mnt/disk
   upsweep bench structures /mnt/disk
-  upsweep bench scan /mnt/disk"
+  upsweep bench scan /mnt/disk
+  upsweep bench grid /mnt/disk"
 )]
 pub(crate) struct BenchCommand {
     #[command(flatten)]
@@ -46,6 +47,7 @@ pub(crate) enum Workload {
     Rodeh(RodehArgs),
     Structures(StructuresArgs),
     Scan(ScanBenchArgs),
+    Grid(GridArgs),
 }
 
 /// The workloads of Rodeh's shadowed B-trees, beside what the paper reports
@@ -161,20 +163,8 @@ pub(crate) struct ScanBenchArgs {
     /// Folder on the device to measure
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Records of the table
-    #[arg(long, value_name = "N", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) records: u64,
-    /// Bytes of a value (8 to 4096); its key has 8
-    #[arg(long, value_name = "N", default_value_t = 92,
-          value_parser = clap::value_parser!(u32).range(8..=4096))]
-    pub(crate) value_bytes: u32,
-    /// Memory of the store
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub(crate) memory: Size,
-    /// Size of the log
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
-    pub(crate) log_size: Size,
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
     /// Longest request that reads ahead for a scan [default: that of a store]
     #[arg(long, value_name = "SIZE")]
     pub(crate) request_size: Option<Size>,
@@ -199,6 +189,87 @@ pub(crate) struct ScanBenchArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a store chose for its devices, beside a grid of settings by hand
+///
+/// Loads a table larger than the memory, and opens the store with each point of the grid, and with
+/// what it chooses itself. Measures, in phases: updates, a scan beside updates, and the 99th
+/// percentile of queries beside a scan. Queries and updates are those of `upsweep bench scan`. The
+/// best point of each is then measured again, in turns with the choice, and the ratio printed.
+///
+/// The grid has two planes: lengths of runs and of batches of the log, and lengths and numbers of
+/// the requests of scans. With the defaults this takes about half an hour.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep bench grid /mnt/disk
+  upsweep bench grid /var/tmp --records 1000000 --runs 16,32 --batches 128KiB --seconds 2")]
+pub(crate) struct GridArgs {
+    /// Folder on the device to measure
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+    /// Lengths of runs, in blocks (1 to 1024)
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [16, 32, 64, 128])]
+    pub(crate) runs: Vec<usize>,
+    /// Longest batches of the log
+    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',',
+          default_values = ["128KiB", "512KiB"])]
+    pub(crate) batches: Vec<Size>,
+    /// Longest requests that read ahead for a scan
+    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',',
+          default_values = ["128KiB", "256KiB", "512KiB", "1MiB"])]
+    pub(crate) request_sizes: Vec<Size>,
+    /// Numbers of these requests in flight
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 4])]
+    pub(crate) requests: Vec<usize>,
+    /// Length of each phase, in seconds
+    #[arg(long, value_name = "N", default_value_t = 12,
+          value_parser = clap::value_parser!(u64).range(1..=7200))]
+    pub(crate) seconds: u64,
+    /// Measurements of each point
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Measurements of the choice and of each best point, in turns
+    #[arg(long, value_name = "N", default_value_t = 7,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pairs: u32,
+    /// Threads with queries
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) queries: u64,
+    /// Threads with updates
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) updates: u64,
+    /// Seed of the random keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+// A doc comment would be the help of the commands that have these options.
+#[derive(Args)]
+pub(crate) struct TableArgs {
+    /// Records of the table
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: u64,
+    /// Bytes of a value (8 to 4096); its key has 8
+    #[arg(long, value_name = "N", default_value_t = 92,
+          value_parser = clap::value_parser!(u32).range(8..=4096))]
+    pub(crate) value_bytes: u32,
+    /// Memory of the store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+    /// Size of the log
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub(crate) log_size: Size,
 }
 
 fn fraction(text: &str) -> Result<f64, String> {

@@ -1,14 +1,16 @@
 //! `upsweep bench`: measures the engine in steady state, or its log alone, in a temporary store;
 //! `upsweep bench rodeh` repeats the measurements of a paper, `upsweep bench structures` compares
 //! structures and operations on them, `upsweep bench scan` scans a table beside queries and
-//! updates.
+//! updates, `upsweep bench grid` compares what a store chose for its devices with settings by hand.
 
+mod grid;
 mod log;
 mod rodeh;
 mod scan;
 mod spread;
 mod steady;
 mod structures;
+mod table;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -36,6 +38,9 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
         }
         Some(Workload::Scan(args)) => {
             return in_new_folder(&args.dir, |folder| scan::run(args, folder));
+        }
+        Some(Workload::Grid(args)) => {
+            return in_new_folder(&args.dir, |folder| grid::run(args, folder));
         }
         None => {}
     }
@@ -118,6 +123,13 @@ impl Random {
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         scramble(self.0)
+    }
+
+    /// The numbers below `count` in random order.
+    pub(super) fn order(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_cached_key(|_| self.next());
+        order
     }
 
     /// A number below `end`.

@@ -109,6 +109,39 @@ fn scans_are_measured_beside_queries_and_updates() {
 }
 
 #[test]
+fn the_choice_of_a_store_is_measured_beside_a_grid() {
+    let world = World::empty();
+    let folder = text(&world.path(""));
+    let small = ["--records", "50000", "--memory", "32MiB", "--log-size", "16MiB"];
+    let points = ["--runs", "8", "--batches", "64KiB", "--requests", "1", "--request-sizes"];
+    let times = ["64KiB", "--seconds", "1", "--rounds", "1", "--pairs", "1"];
+    let arguments = [&["bench", "grid", &folder][..], &small, &points, &times].concat();
+    let run: Run = upsweep(&[&arguments[..], &["--json"]].concat()).output().expect("runs").into();
+    assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
+    let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    let points = found["points"].as_array().expect("points");
+    let goals = |point: &serde_json::Value| {
+        let of = point["found"].as_array().expect("what was found").iter();
+        of.filter(|of| of[1]["median"].as_f64() > Some(0.0)).map(|of| of[0].to_string()).collect()
+    };
+    let goals: Vec<Vec<String>> = points.iter().map(goals).collect();
+    let [updates, scan, queries] =
+        ["updates", "scan_beside_updates", "queries_beside_scan"].map(|goal| format!("{goal:?}"));
+    let of_scans = vec![scan.clone(), queries.clone()];
+    let expected = [vec![updates.clone(), scan.clone(), queries], vec![updates, scan], of_scans];
+    assert_eq!(goals, expected);
+    for compared in found["compared"].as_array().expect("comparisons") {
+        let is_choice =
+            compared["best"]["run_blocks"].is_null() && compared["best"]["scan_requests"].is_null();
+        let ratio = compared["ratio"]["median"].as_f64();
+        assert_eq!(ratio.is_none(), is_choice, "{compared}");
+        assert!(ratio.is_none_or(|ratio| ratio > 0.0), "{compared}");
+    }
+    let left = std::fs::read_dir(world.path("")).expect("the folder").count();
+    assert_eq!(left, 0, "the stores are gone");
+}
+
+#[test]
 fn a_short_run_says_that_its_state_is_not_steady() {
     let world = World::empty();
     let folder = world.path("measured");
@@ -180,9 +213,9 @@ fn the_log_is_measured_by_itself() {
 fn bench_wants_a_folder() {
     let world = World::empty();
     let file = world.file("file", "");
-    let [rodeh, structures, scan] =
-        ["rodeh", "structures", "scan"].map(|of| ["bench", of, file.as_str()]);
-    for arguments in [&["bench", &file][..], &rodeh, &structures, &scan] {
+    let [rodeh, structures, scan, grid] =
+        ["rodeh", "structures", "scan", "grid"].map(|of| ["bench", of, file.as_str()]);
+    for arguments in [&["bench", &file][..], &rodeh, &structures, &scan, &grid] {
         let run: Run = upsweep(arguments).output().expect("runs").into();
         refused(&run, "not a folder");
     }
@@ -191,6 +224,7 @@ fn bench_wants_a_folder() {
         &["bench", "rodeh"],
         &["bench", "structures"],
         &["bench", "scan"],
+        &["bench", "grid"],
         &["bench", "--log-only"],
     ] {
         let run: Run = upsweep(arguments).output().expect("runs").into();

@@ -10,26 +10,20 @@
 //! Most queries are of a part of the table that half of the cache holds. So how many of them reach
 //! the device shows whether the scan drives that part out.
 
-mod beside;
 mod device;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use upsweep::{CreateOptions, LoadOptions, OpenOptions, Store, Table, ValueKind, ValueRef};
+use upsweep::OpenOptions;
 
-use super::{Latencies, note, process_cpu};
+use super::table::{Bench, KEY_BYTES};
+use super::{Latencies, describe_devices, note, process_cpu};
 use crate::args::ScanBenchArgs;
 use crate::failure::Failure;
 use crate::text::Size;
 use crate::{output, text};
-use beside::Beside;
-
-/// Bytes of a key.
-const KEY_BYTES: u64 = 8;
-/// Records between two looks of the scan at the time.
-const RECORDS_PER_LOOK: u64 = 1024;
 
 /// What was measured.
 #[derive(Serialize)]
@@ -85,34 +79,16 @@ struct Queries {
 
 pub(super) fn run(args: &ScanBenchArgs, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("store");
-    let (devices, data) = load(args, &path)?;
+    let status = args.table.load(&path)?;
+    let data = path.join(&status.devices[0].path);
     note("reading the device in sequence");
     let device_mb_per_second = device::sequential(&data, args.duration())? / 1e6;
-    let store = Store::builder().options(args.options()).open(&path)?;
-    let mut outcome = measure(args, &store)?;
-    store.close()?;
-    (outcome.devices, outcome.device_mb_per_second) = (devices, device_mb_per_second);
+    let bench = Bench::open(&args.table, &path, args.options())?;
+    let mut outcome = measure(args, &bench)?;
+    bench.store.close()?;
+    outcome.devices = describe_devices(&status);
+    outcome.device_mb_per_second = device_mb_per_second;
     if args.json { output::json(&outcome) } else { outcome.show() }
-}
-
-/// The key of a record, in the order of numbers.
-fn key(number: u64) -> [u8; KEY_BYTES as usize] {
-    number.to_be_bytes()
-}
-
-/// Makes the store with its table; returns what its devices are, and the file of the first one.
-fn load(args: &ScanBenchArgs, path: &Path) -> Result<(Vec<String>, std::path::PathBuf), Failure> {
-    note(&format!("loading {} records", text::count(args.records)));
-    let options = CreateOptions::default().log_bytes(args.log_size.0);
-    let store = Store::builder().options(args.options()).create(path, &options)?;
-    let mut value = vec![b'.'; args.value_bytes as usize];
-    value[..8].fill(0);
-    let record = |number| Ok((key(number), ValueRef { kind: ValueKind::Bytes, bytes: &value }));
-    store.table("table")?.load((0..args.records).map(record), LoadOptions::default())?;
-    let status = store.status();
-    let found = (super::describe_devices(&status), path.join(&status.devices[0].path));
-    store.close()?;
-    Ok(found)
 }
 
 /// A phase: whether it scans, and how many threads ask and update.
@@ -123,13 +99,7 @@ struct Plan {
     updates: u64,
 }
 
-fn measure(args: &ScanBenchArgs, store: &Store) -> Result<Outcome, Failure> {
-    let table = store.existing_table("table")?;
-    let size = store.tables().into_iter().map(|(_, size)| size).next().unwrap_or_default();
-    let cache_bytes = (args.memory.0) / upsweep::layers::runtime::layout::CACHE_PART as u64;
-    let image_bytes_per_record = size.bytes as f64 / args.records as f64;
-    let hot = (cache_bytes as f64 / 2.0 / image_bytes_per_record) as u64;
-    let bench = Bench { args, store, table, hot: hot.clamp(1, args.records) };
+fn measure(args: &ScanBenchArgs, bench: &Bench) -> Result<Outcome, Failure> {
     let (queries, updates) = (args.queries, args.updates);
     let plan = |name, scans, queries, updates| Plan { name, scans, queries, updates };
     let plans = [
@@ -139,15 +109,15 @@ fn measure(args: &ScanBenchArgs, store: &Store) -> Result<Outcome, Failure> {
         plan("updates", false, 0, updates),
         plan("scan, updates", true, 0, updates),
     ];
-    let phases = plans.iter().map(|plan| bench.phase(plan, image_bytes_per_record));
+    let phases = plans.iter().map(|plan| phase(args, bench, plan));
     Ok(Outcome {
         seed: args.seed,
-        records: args.records,
-        value_bytes: args.value_bytes,
-        blocks: size.blocks,
-        image_bytes: size.bytes,
-        memory_bytes: args.memory.0,
-        cache_bytes,
+        records: args.table.records,
+        value_bytes: args.table.value_bytes,
+        blocks: bench.blocks,
+        image_bytes: bench.image_bytes,
+        memory_bytes: args.table.memory.0,
+        cache_bytes: args.table.cache_bytes(),
         seconds: args.seconds,
         devices: Vec::new(),
         device_mb_per_second: 0.0,
@@ -155,72 +125,40 @@ fn measure(args: &ScanBenchArgs, store: &Store) -> Result<Outcome, Failure> {
     })
 }
 
-/// A store that is measured.
-struct Bench<'a> {
-    args: &'a ScanBenchArgs,
-    store: &'a Store,
-    table: Table,
-    /// Records, from the first on, that most queries are of.
-    hot: u64,
-}
-
-impl Bench<'_> {
-    fn phase(&self, plan: &Plan, image_bytes_per_record: f64) -> Result<Phase, Failure> {
-        note(plan.name);
-        let (store, table) = (self.store, &self.table);
-        let beside = Beside { store, table, records: self.args.records, hot: self.hot };
-        let (began, cpu) = (Instant::now(), process_cpu());
-        let before = self.store.metrics();
-        let until = began + self.args.duration();
-        let seed = self.args.seed;
-        let ended = beside.run(until, (plan.queries, plan.updates), seed, || {
-            if plan.scans { self.scan(until).map(Some) } else { Ok(None) }
-        })?;
-        let seconds = began.elapsed().as_secs_f64();
-        let cpu_seconds = process_cpu().saturating_sub(cpu).as_secs_f64();
-        let after = self.store.metrics();
-        let per_second = |count: u64| count as f64 / seconds.max(1e-9);
-        let reads = after.query_reads_total - before.query_reads_total;
-        let ahead = after.scan_read_bytes_total - before.scan_read_bytes_total;
-        let unused = after.scan_unused_bytes_total - before.scan_unused_bytes_total;
-        let asked = ended.queries.len();
-        let queries = (plan.queries > 0).then(|| Queries {
-            per_second: per_second(asked),
-            latency: Latencies::of(&ended.queries),
-            hit_ratio: 1.0 - reads as f64 / asked.max(1) as f64,
-        });
-        let scan = ended.main.map(|records| Scanned {
-            records_per_second: per_second(records),
-            mb_per_second: per_second(records) * image_bytes_per_record / 1e6,
-            read_ahead_mb_per_second: per_second(ahead) / 1e6,
-            unused_ratio: unused as f64 / ahead.max(1) as f64,
-        });
-        let updates_per_second = (plan.updates > 0).then(|| per_second(ended.updates));
-        let name = plan.name;
-        Ok(Phase { name, seconds, cpu_seconds, scan, queries, updates_per_second })
-    }
-
-    /// Scans until that time, again and again; returns the number of records.
-    fn scan(&self, until: Instant) -> Result<u64, Failure> {
-        let mut records = 0;
-        loop {
-            for record in self.table.iter() {
-                std::hint::black_box(record?);
-                records += 1;
-                if records % RECORDS_PER_LOOK == 0 && Instant::now() >= until {
-                    return Ok(records);
-                }
-            }
-            if Instant::now() >= until {
-                return Ok(records);
-            }
-        }
-    }
+fn phase(args: &ScanBenchArgs, bench: &Bench, plan: &Plan) -> Result<Phase, Failure> {
+    note(plan.name);
+    let (before, cpu) = (bench.store.metrics(), process_cpu());
+    let until = Instant::now() + args.duration();
+    let ended = bench.run(until, (plan.queries, plan.updates), args.seed, || {
+        if plan.scans { bench.scan(until).map(Some) } else { Ok(None) }
+    })?;
+    let seconds = ended.seconds;
+    let cpu_seconds = process_cpu().saturating_sub(cpu).as_secs_f64();
+    let after = bench.store.metrics();
+    let per_second = |count: u64| count as f64 / seconds;
+    let reads = after.query_reads_total - before.query_reads_total;
+    let ahead = after.scan_read_bytes_total - before.scan_read_bytes_total;
+    let unused = after.scan_unused_bytes_total - before.scan_unused_bytes_total;
+    let asked = ended.queries.len();
+    let queries = (plan.queries > 0).then(|| Queries {
+        per_second: per_second(asked),
+        latency: Latencies::of(&ended.queries),
+        hit_ratio: 1.0 - reads as f64 / asked.max(1) as f64,
+    });
+    let scan = ended.main.map(|records| Scanned {
+        records_per_second: per_second(records),
+        mb_per_second: bench.megabytes(per_second(records)),
+        read_ahead_mb_per_second: per_second(ahead) / 1e6,
+        unused_ratio: unused as f64 / ahead.max(1) as f64,
+    });
+    let updates_per_second = (plan.updates > 0).then(|| per_second(ended.updates));
+    let name = plan.name;
+    Ok(Phase { name, seconds, cpu_seconds, scan, queries, updates_per_second })
 }
 
 impl ScanBenchArgs {
     fn options(&self) -> OpenOptions {
-        let mut options = OpenOptions::default().memory_bytes(self.memory.in_memory());
+        let mut options = self.table.options();
         // What is too long for its type is refused as what is too long for a scan.
         let bytes = |size: Size| u32::try_from(size.0).unwrap_or(u32::MAX);
         options.scan_request_bytes = self.request_size.map(bytes);
