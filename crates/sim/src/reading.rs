@@ -17,12 +17,15 @@ use upsweep::layers::structures::table::{
 };
 use upsweep::{Error, SpaceId};
 
-use crate::oracle::{Found, Layout};
+use crate::oracle::{Found, Layout, Update};
 use crate::semantics::{Op, Value, kind};
 use crate::world::{Asked, Verdict, World};
 
 /// Attempts to read a large value that the sweep moves in the meantime.
 const ATTEMPTS_MAX: u32 = 16;
+
+/// How far ahead of a scan records are changed.
+const RECORDS_AHEAD: usize = 100;
 
 /// Average number of blocks after which a scan is replaced by one that begins there.
 const BLOCKS_PER_NEW_SCAN: u64 = 200;
@@ -140,6 +143,10 @@ impl World {
         wanted: &Wanted,
     ) -> Verdict<Answer<View>> {
         self.turn_while_scanning()?;
+        if let Some(view) = scan.take_gathered(wanted) {
+            scan.note(wanted, &view);
+            return Ok(Answer::Is(view));
+        }
         while !scan.prepare(wanted) {
             scan.note_wait();
             self.turn_until("waiting for what a scan has requested", |world| {
@@ -150,11 +157,34 @@ impl World {
         }
         self.turn_while_scanning()?;
         let polled = scan.view(self.core(), wanted.clone(), None);
+        if let Ok(ViewPoll::Ready(view)) = &polled {
+            scan.gather_more(self.core(), wanted, view, None);
+        }
         let view = self.wait_for_view(polled)?;
         if let Ok(view) = &view {
             scan.note(wanted, view);
         }
         self.sound(space, view)
+    }
+
+    /// Now and then changes a record of a table that a scan gets to soon, and has to show changed.
+    fn change_ahead(&mut self, space: SpaceId, wanted: &Wanted) -> Verdict {
+        let is_wanted = self.scanning.percent(self.plan.turns_of_scans / 4);
+        let is_loading = self.loading.as_ref().is_some_and(|load| load.space() == space);
+        if !is_wanted || is_loading || self.waiting.is_some() || !self.tables().contains(&space) {
+            return Ok(());
+        }
+        let Some(table) = self.oracle.state.get(&space) else { return Ok(()) };
+        let distance = self.scanning.index(RECORDS_AHEAD);
+        let found = match wanted {
+            Wanted::Covering(at) => table.rows.range(at.clone()..).nth(distance),
+            Wanted::Below(Some(at)) => table.rows.range(..at.clone()).nth_back(distance),
+            _ => None,
+        };
+        let Some((key, _)) = found.filter(|_| table.layout == Layout::Table) else { return Ok(()) };
+        let key = key.clone();
+        let operand = [&[kind::BYTES][..], &self.scanning.word().to_le_bytes()].concat();
+        self.modify(vec![Update { space, op: Op::Put, key, operand }], None)
     }
 
     fn turn_while_scanning(&mut self) -> Verdict {
@@ -310,6 +340,7 @@ impl World {
                 scan.end(self.core());
                 *scan = Scan::new(space, reverse);
             }
+            self.change_ahead(space, &wanted)?;
             let asked = wanted.clone();
             let view = match self.next_of_scan(scan, space, &wanted)? {
                 Answer::Is(view) => view,

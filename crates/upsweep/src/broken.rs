@@ -117,6 +117,8 @@ faults! {
     ReadOfMoved,
     /// A scan takes a block that it has read ahead for its current image.
     ScanOfMoved,
+    /// A scan shows blocks as they were when it gathered their views.
+    StaleScan,
     /// A caller that has read a block does not notify those that wait for the same one.
     LostReaders,
     /// Updates go to an anticipated position that is stale.

@@ -15,6 +15,7 @@ use super::ids::SpaceId;
 use super::key::BlockKey;
 use super::queue::{Packed, Queue};
 use super::tree::{Changes, Items};
+use super::versions::Versions;
 use crate::device::DeviceId;
 use crate::log::Seq;
 use crate::placement::{DEVICE_BYTES_MAX, DEVICES_MAX, Extent, UNIT_BYTES};
@@ -142,6 +143,7 @@ pub struct BlockTable {
     key_bytes: usize,
     key_heap_bytes: usize,
     changes: Changes,
+    versions: Arc<Versions>,
 }
 
 impl Items for BlockTable {
@@ -161,7 +163,14 @@ impl BlockTable {
     /// The block with this number, for changes to its queue only. [`BlockTable::place`] changes its
     /// placement.
     pub fn get_mut(&mut self, id: BlockId) -> &mut Block {
+        self.versions.change(id);
         &mut self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
+    }
+
+    /// The versions of blocks, and of everything else.
+    #[must_use]
+    pub fn versions(&self) -> &Arc<Versions> {
+        &self.versions
     }
 
     /// The permanent identity of the block.

@@ -132,6 +132,7 @@ impl Directory {
 
     /// Removes a space and condemns its tree; [`Trees::release`] releases its blocks.
     pub fn remove_space(&mut self, space: SpaceId) -> Option<Space> {
+        self.table.versions().change_all();
         let space = self.spaces.remove(space)?;
         self.trees.condemn(space.root);
         Some(space)
@@ -160,8 +161,9 @@ impl Directory {
         self.spaces.of_snapshot(snapshot)
     }
 
-    /// The space with this number.
+    /// The space with this number. Every version is outdated.
     pub fn space_mut(&mut self, space: SpaceId) -> Option<&mut Space> {
+        self.table.versions().change_all();
         self.spaces.get_mut(space)
     }
 
@@ -321,6 +323,7 @@ impl Directory {
 
     /// Exchanges the blocks of two spaces.
     pub fn swap_trees(&mut self, left: SpaceId, right: SpaceId) {
+        self.table.versions().change_all();
         let roots = [left, right].map(|space| self.spaces.get(space).map(|space| space.root));
         if let [Some(of_left), Some(of_right)] = roots {
             self.spaces.get_mut(left).expect("looked up above").root = of_right;
@@ -333,6 +336,7 @@ impl Directory {
         space: SpaceId,
         change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
     ) {
+        self.table.versions().change_all();
         let space = self.spaces.get_mut(space).expect("the changed space exists");
         space.root = change(&mut self.trees, &self.table, space.root);
     }

@@ -49,6 +49,7 @@ mod tests;
 mod tree;
 mod unregistered;
 mod verify;
+mod versions;
 mod view;
 mod visitor;
 mod waiters;
@@ -73,6 +74,7 @@ pub use registry::{OwnFormats, Registry};
 pub use sweep::{Chunk, CompactionId, CompactionProgress, LOADING, LoadTarget, LoadedBlock};
 pub use tree::Differing;
 pub use verify::{Report, verify};
+pub use versions::{Version, Versions};
 pub use view::{
     AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, CheckedRead, Planned, ScanId, View,
     ViewId, ViewPoll, ViewRead, Wanted,

@@ -59,6 +59,8 @@ label! {
     Update = "update",
     /// To request a block, or to deliver one that was read.
     Query = "query",
+    /// To request the next blocks of a scan.
+    Scan = "scan",
     /// To handle device completions and work that is due.
     Completion = "completion",
     /// To deliver the result of a job.

@@ -10,7 +10,7 @@ use super::block_store::BlockStore;
 use super::scanning::Scan;
 use super::shared::Shared;
 use crate::engine::block_format::Routing;
-use crate::engine::{SpaceId, View, Wanted};
+use crate::engine::{SpaceId, View, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::metrics::LockCause;
 
@@ -48,7 +48,7 @@ impl Blocks {
     /// As [`BlockStore::view`].
     pub fn view(&self, space: SpaceId, wanted: Wanted) -> Result<View, Error> {
         let passes_cache = self.front.id().is_some() || self.back.id().is_some();
-        self.blocks.inner.shared.view_with(|core| match passes_cache {
+        self.blocks.inner.shared.view_with(LockCause::Query, |core| match passes_cache {
             true => core.view_for_scan(space, wanted, None),
             false => core.view(space, wanted),
         })
@@ -128,7 +128,7 @@ impl Drop for Blocks {
         for scan in [&mut self.front, &mut self.back] {
             // Code that the core calls cannot get there; what the scan holds then counts for ever.
             if scan.id().is_some() && shared.check_caller().is_ok() {
-                scan.end(&mut shared.lock_for(LockCause::Query).core);
+                scan.end(&mut shared.lock_for(LockCause::Scan).core);
             }
         }
     }
@@ -143,19 +143,38 @@ impl Shared {
         bound: Option<&[u8]>,
     ) -> Result<View, Error> {
         self.check_caller()?;
+        let view = match scan.take_gathered(wanted).filter(|_| !self.has_ended()) {
+            Some(view) => view,
+            None => self.next_view(scan, wanted, bound)?,
+        };
+        scan.note(wanted, &view);
+        Ok(view)
+    }
+
+    /// The view of the next block of a scan from the core, which also gathers those behind it.
+    fn next_view(
+        &self,
+        scan: &mut Scan,
+        wanted: &Wanted,
+        bound: Option<&[u8]>,
+    ) -> Result<View, Error> {
         while !scan.prepare(wanted) {
             self.wait_for_scan(scan, wanted)?;
         }
-        let view = self.view_with(|core| scan.view(core, wanted.clone(), bound))?;
-        scan.note(wanted, &view);
-        Ok(view)
+        self.view_with(LockCause::Scan, |core| {
+            let polled = scan.view(core, wanted.clone(), bound)?;
+            if let ViewPoll::Ready(view) = &polled {
+                scan.gather_more(core, wanted, view, bound);
+            }
+            Ok(polled)
+        })
     }
 
     /// Waits until what a scan has requested for this view has arrived.
     fn wait_for_scan(&self, scan: &mut Scan, wanted: &Wanted) -> Result<(), Error> {
         let Some(id) = scan.id() else { return Ok(()) };
         for looks in 0.. {
-            let mut guard = self.lock_for(LockCause::Query);
+            let mut guard = self.lock_for(LockCause::Scan);
             scan.take_arrived(&mut guard.core);
             if !scan.is_awaiting(wanted) {
                 break;

@@ -1,27 +1,31 @@
 //! A scan over successive blocks of a space in one direction, without threads and locks: the
 //! runtime and the simulator share it.
 //!
-//! Steps, for each block: [prepare](Scan::prepare) the image that was read ahead, which checks it
+//! Steps, for each block: take the view that was [gathered](Scan::take_gathered) with that of an
+//! earlier block, if it still is the state of its block; else [prepare](Scan::prepare) the image that was read ahead, which checks it
 //! and needs no lock; if it is still being read, wait until the core tells of the scan, and
 //! [take](Scan::take_arrived) what has arrived; ask for the [view](Scan::view), which offers the
-//! image to the core and requests what comes next; [note](Scan::note) the view. At its end a scan
-//! must [end](Scan::end).
+//! image to the core and requests what comes next, and [gather](Scan::gather_more) those of the
+//! next blocks, which saves taking the core for each; [note](Scan::note) the view. At its end a
+//! scan must [end](Scan::end).
 //!
 //! Reading ahead begins with the third block, so who wants a few records reads no more than these.
 //! It begins with a few blocks, and goes twice as far each time that the scan has to wait for the
 //! device, up to the limit. So a scan is as far ahead as it has to be to find its blocks read, and
 //! no further: where its caller is slower than the device, most of the device is left to others.
 //!
-//! Invariants: the order in which blocks are shown does not depend on what is read ahead; what has
+//! Invariants: a view is the state of its block when the scan gets there; the order in which blocks are shown does not depend on what is read ahead; what has
 //! been read of a block is released when the scan is past it; an image is used only where the core
 //! says that it still is the block's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::broken::{self, Fault};
 use crate::device::{Buffer, Token};
 use crate::engine::{
-    AheadImage, AheadOf, AheadPart, AheadRequest, Core, ScanId, SpaceId, View, ViewPoll, Wanted,
+    AheadImage, AheadOf, AheadPart, AheadRequest, Core, ScanId, SpaceId, Versions, View, ViewPoll,
+    Wanted,
 };
 use crate::error::Error;
 
@@ -29,6 +33,9 @@ use crate::error::Error;
 const BLOCKS_BEFORE: u32 = 2;
 /// Blocks that it first reads ahead.
 const BLOCKS_FIRST: usize = 4;
+/// Views of further blocks that are gathered at a time: enough that it matters little how long a
+/// scan waits for the core, and few enough that most are current when the scan gets there.
+const GATHERED_MAX: usize = 16;
 
 /// A block that is read ahead.
 struct Part {
@@ -69,6 +76,9 @@ pub struct Scan {
     through: Option<Box<[u8]>>,
     is_over: bool,
     parts: VecDeque<Part>,
+    /// Views of the next blocks, and what was wanted.
+    gathered: VecDeque<(Wanted, View)>,
+    versions: Option<Arc<Versions>>,
     requests: BTreeMap<Token, Held>,
     released_bytes: usize,
     unused_bytes: usize,
@@ -88,6 +98,8 @@ impl Scan {
             through: None,
             is_over: false,
             parts: VecDeque::new(),
+            gathered: VecDeque::new(),
+            versions: None,
             requests: BTreeMap::new(),
             released_bytes: 0,
             unused_bytes: 0,
@@ -100,17 +112,30 @@ impl Scan {
         self.id
     }
 
-    /// Checks the image that was read ahead for this view, if there is one; `false` if it is still
-    /// being read. Needs no lock.
+    /// The view that was gathered with that of an earlier block, unless something has changed that
+    /// it shows. Needs no lock.
+    pub fn take_gathered(&mut self, wanted: &Wanted) -> Option<View> {
+        let (of, view) = self.gathered.pop_front()?;
+        let is_current = |versions: &Arc<Versions>| versions.is_current(view.version);
+        let is_current = self.versions.as_ref().is_some_and(is_current);
+        if of == *wanted && (is_current || broken::is(Fault::StaleScan)) {
+            return Some(view);
+        }
+        self.gathered.clear();
+        None
+    }
+
+    /// Checks the image that was read ahead for this view, if there is one, and those of the next
+    /// blocks that are there; `false` if it is still being read. Needs no lock.
     pub fn prepare(&mut self, wanted: &Wanted) -> bool {
-        let Some(part) = self.part_for(wanted) else { return true };
-        match &part.state {
-            PartState::InFlight => return false,
-            PartState::Here(buffer) => {
-                let checked = part.part.check(buffer);
-                part.state = checked.map_or(PartState::Lost, PartState::Checked);
+        if self.is_awaiting(wanted) {
+            return false;
+        }
+        let next = self.parts.iter_mut().take(1 + GATHERED_MAX);
+        for Part { part, state, .. } in next {
+            if let PartState::Here(buffer) = state {
+                *state = part.check(buffer).map_or(PartState::Lost, PartState::Checked);
             }
-            PartState::Checked(_) | PartState::Lost => {}
         }
         true
     }
@@ -169,6 +194,36 @@ impl Scan {
         }
         self.read_ahead(core, id, wanted, bound);
         Ok(polled)
+    }
+
+    /// Gathers the views of the blocks behind this one whose images were read ahead and checked, up
+    /// to `bound`, as [`Scan::view`]. Cost: that of a view for each, at most 16.
+    pub fn gather_more(
+        &mut self,
+        core: &mut Core,
+        wanted: &Wanted,
+        view: &View,
+        bound: Option<&[u8]>,
+    ) {
+        self.gathered.clear();
+        if self.id.is_none() {
+            return;
+        }
+        self.versions.get_or_insert_with(|| Arc::clone(core.versions()));
+        let mut next = next_wanted(wanted, view, bound);
+        let mut part = usize::from(self.part_for(wanted).is_some());
+        while let Some(wanted) = next.take()
+            && self.gathered.len() < GATHERED_MAX
+            && let Some(Part { state: PartState::Checked(image), .. }) = self.parts.get(part)
+            && let Ok(Some(view)) =
+                core.view_if_here(self.space, wanted.clone(), Some(image.clone()))
+        {
+            // Another block may have its image in the cache.
+            let is_of_part = view.image.as_ref().is_some_and(|of| Arc::ptr_eq(of, &image.image));
+            part += usize::from(is_of_part);
+            next = next_wanted(&wanted, &view, bound);
+            self.gathered.push_back((wanted, view));
+        }
     }
 
     fn read_ahead(&mut self, core: &mut Core, id: ScanId, wanted: Wanted, bound: Option<&[u8]>) {
@@ -230,6 +285,7 @@ impl Scan {
     pub fn end(&mut self, core: &mut Core) {
         let Some(id) = self.id.take() else { return };
         self.parts.clear();
+        self.gathered.clear();
         for held in std::mem::take(&mut self.requests).into_values().filter(|held| held.has_arrived)
         {
             self.released_bytes += held.bytes;
@@ -274,5 +330,19 @@ impl Scan {
             self.released_bytes += held.bytes;
             self.unused_bytes += held.bytes - held.used_bytes;
         }
+    }
+}
+
+/// What a scan wants behind this view; `None` if nothing up to `bound`.
+fn next_wanted(wanted: &Wanted, view: &View, bound: Option<&[u8]>) -> Option<Wanted> {
+    let high = || view.high.as_deref().filter(|high| bound.is_none_or(|bound| *high < bound));
+    match wanted {
+        Wanted::Covering(_) => high().map(|high| Wanted::Covering(high.to_vec())),
+        Wanted::AtOrAbove(_) => high().map(|high| Wanted::AtOrAbove(high.to_vec())),
+        Wanted::Below(_) => {
+            let is_over = view.low.is_empty() || bound.is_some_and(|bound| *view.low <= *bound);
+            (!is_over).then(|| Wanted::Below(Some(view.low.to_vec())))
+        }
+        Wanted::Point(_) => None,
     }
 }

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -152,6 +152,8 @@ pub(super) struct Locked<'a> {
     held: &'a Histogram,
     /// A thread that is already panicking may lock to close its store.
     was_panicking: bool,
+    /// Scans that wait for the lock.
+    scans: &'a AtomicUsize,
     _inside: Inside,
 }
 
@@ -185,14 +187,20 @@ impl Drop for Locked<'_> {
             let reason = "a call into the core panicked".to_owned();
             self.guard.core.close(ClosedError::Panicked(reason));
         }
+        if self.scans.load(Ordering::Relaxed) > 0 {
+            MutexGuard::bump(&mut self.guard);
+        }
     }
 }
 
 /// Shared by all threads of a store.
 pub(super) struct Shared {
     /// Fair about every half a millisecond: then it goes to the longest waiter, not to a running
-    /// thread.
+    /// thread. It goes to the longest waiter at once while a scan waits, which does so once for
+    /// many blocks: half a millisecond for each time would be most of the time of a scan.
     state: Mutex<State>,
+    /// Scans that wait for it.
+    scans: AtomicUsize,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     /// None once the store has ended.
     devices: Mutex<Option<Box<dyn Bank>>>,
@@ -249,6 +257,7 @@ impl Shared {
         };
         Self {
             state: Mutex::new(state),
+            scans: AtomicUsize::new(0),
             devices: Mutex::new(Some(devices)),
             jobs: Mutex::new(Some(jobs)),
             calls: Mutex::new(Some(calls)),
@@ -281,10 +290,14 @@ impl Shared {
     /// As [`Shared::lock`], for a cause whose times are recorded separately.
     pub(super) fn lock_for(&self, cause: LockCause) -> Locked<'_> {
         assert!(!self.is_inside(), "{}", RequestError::FromWithin);
+        let scans = usize::from(matches!(cause, LockCause::Scan));
+        self.scans.fetch_add(scans, Ordering::Relaxed);
         let guard = self.state.lock();
+        self.scans.fetch_sub(scans, Ordering::Relaxed);
         let (since, was_panicking) = (Instant::now(), std::thread::panicking());
         let held = &self.metrics.core_lock_seconds[cause];
-        Locked { guard, since, held, was_panicking, _inside: Inside::begin(self) }
+        let scans = &self.scans;
+        Locked { guard, since, held, was_panicking, scans, _inside: Inside::begin(self) }
     }
 
     fn address(&self) -> usize {

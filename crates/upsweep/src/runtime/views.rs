@@ -142,16 +142,17 @@ enum Begun {
 impl Shared {
     /// Gathers what a query needs, waiting for the device if necessary.
     pub(super) fn view(&self, space: SpaceId, wanted: Wanted) -> Answer {
-        self.view_with(|core| core.view(space, wanted))
+        self.view_with(LockCause::Query, |core| core.view(space, wanted))
     }
 
     /// The view that `ask` requests, waiting for the device if necessary.
     pub(super) fn view_with(
         &self,
+        cause: LockCause,
         ask: impl FnOnce(&mut Core) -> Result<ViewPoll, Error>,
     ) -> Answer {
         self.check_caller()?;
-        let mut guard = self.lock_for(LockCause::Query);
+        let mut guard = self.lock_for(cause);
         let id = match ask(&mut guard.core)? {
             ViewPoll::Ready(view) => {
                 self.pump_views(guard);

@@ -1,8 +1,13 @@
 //! Calls of scans that read ahead: see [`ahead`](crate::engine::view).
 
+use std::sync::Arc;
+
 use super::Core;
 use crate::engine::ids::SpaceId;
-use crate::engine::view::{AheadImage, AheadRequest, Arrived, Planned, ScanId, ViewPoll, Wanted};
+use crate::engine::versions::Versions;
+use crate::engine::view::{
+    AheadImage, AheadPart, AheadRequest, Arrived, Planned, ScanId, View, ViewPoll, Views, Wanted,
+};
 use crate::error::Error;
 
 impl Core {
@@ -17,10 +22,13 @@ impl Core {
     }
 
     /// Requests the next blocks of a scan, if it is not yet as far ahead as it wants to be, and
-    /// memory and requests in flight permit it. Cost: a search of the directory for each block, at
-    /// most 256.
+    /// memory and requests in flight permit it; and spill segments with updates of these blocks,
+    /// which enter the cache. Cost: two searches of the directory for each block, at most 256.
     pub fn read_ahead(&mut self, id: ScanId, request: &AheadRequest<'_>) -> Planned {
-        self.scans.plan(&mut self.base, id, request)
+        let planned = self.scans.plan(&mut self.base, id, request);
+        let keys = planned.parts.iter().map(AheadPart::key);
+        self.views.read_segments_ahead(&mut self.base, request.space, keys);
+        planned
     }
 
     /// The requests of a scan that have completed since the last call. It holds their bytes until
@@ -47,6 +55,25 @@ impl Core {
         ahead: Option<AheadImage>,
     ) -> Result<ViewPoll, Error> {
         self.views.view_for_scan(&mut self.base, space, wanted, ahead)
+    }
+
+    /// As [`Core::view_for_scan`], but `None` if anything has to be read for it.
+    ///
+    /// # Errors
+    /// As [`Core::view`].
+    pub fn view_if_here(
+        &mut self,
+        space: SpaceId,
+        wanted: Wanted,
+        ahead: Option<AheadImage>,
+    ) -> Result<Option<View>, Error> {
+        Views::view_if_here(&mut self.base, space, wanted, ahead)
+    }
+
+    /// The versions of what views show.
+    #[must_use]
+    pub fn versions(&self) -> &Arc<Versions> {
+        self.base.index.directory().table.versions()
     }
 
     /// Bytes that scans have in flight, or hold.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::ground::{Ground, space};
+use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
 use crate::engine::view::{
@@ -317,4 +318,27 @@ fn an_image_that_is_not_what_was_expected_is_no_damage() {
     assert!(!planned.parts.is_empty());
     assert!(reads.scans.take_arrived(id).iter().all(|arrived| arrived.buffer.is_none()));
     assert_eq!(reads.ground.base.measured.damage().count(), 0);
+}
+
+#[test]
+fn spill_segments_of_the_next_blocks_are_read_into_the_cache() {
+    let (mut spills, blocks) = Spills::with_waiting();
+    spills.spill();
+    let (base, mut views) = (&mut spills.ground.base, Views::default());
+    let key = |id: &BlockId| base.index.directory().block(*id).key.to_vec();
+    let keys: Vec<Vec<u8>> = blocks.iter().map(key).collect();
+    let extents: Vec<_> = base.index.spill_segments.iter().map(|one| one.record.extent).collect();
+    assert!(!extents.is_empty() && extents.iter().all(|extent| !base.index.cache.has(*extent)));
+    views.read_segments_ahead(base, space(), keys.iter().map(Vec::as_slice));
+    let requests = spills.ground.requests();
+    assert_eq!(requests.len(), extents.len(), "each once");
+    views.read_segments_ahead(&mut spills.ground.base, space(), keys.iter().map(Vec::as_slice));
+    assert!(spills.ground.requests().is_empty(), "they are under way");
+    for request in requests {
+        let completion = spills.ground.end(request);
+        views.read_done(&mut spills.ground.base, completion);
+    }
+    assert!(extents.iter().all(|extent| spills.ground.base.index.cache.has(*extent)));
+    views.read_segments_ahead(&mut spills.ground.base, space(), keys.iter().map(Vec::as_slice));
+    assert!(spills.ground.requests().is_empty(), "they are there");
 }

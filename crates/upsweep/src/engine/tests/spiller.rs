@@ -53,7 +53,7 @@ impl Spills {
     }
 
     /// Some blocks with an image, each with a waiting update.
-    fn with_waiting() -> (Self, Vec<BlockId>) {
+    pub(super) fn with_waiting() -> (Self, Vec<BlockId>) {
         let mut spills = Self::new();
         let blocks = spills.ground.fill(600);
         for block in &blocks {

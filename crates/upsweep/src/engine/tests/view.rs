@@ -233,3 +233,26 @@ fn updates_that_wait_for_their_record_are_seen_at_once() {
     assert_eq!(updates(Wanted::Below(None)), 1);
     assert_eq!(updates(Wanted::Covering(b"k".to_vec())), 1);
 }
+
+#[test]
+fn a_view_is_outdated_by_changes_of_its_block_alone() {
+    let mut looks = Looks::new();
+    let keys = [1, 2].map(|block| looks.ground.key_of(looks.blocks[block]));
+    let [first, second] = keys.clone().map(|key| {
+        let id = looks.pending(Wanted::Covering(key.into_bytes()));
+        looks.answer(id).expect("a sound block").version
+    });
+    let none = looks.views.view(&mut looks.ground.base, exact_space(), point("none"));
+    let Ok(ViewPoll::Ready(View { version: none, .. })) = none else { panic!("nothing is there") };
+    let is_current = |looks: &Looks, version| {
+        looks.ground.base.index.directory().table.versions().is_current(version)
+    };
+    let are_current = |looks: &Looks| [first, second, none].map(|of| is_current(looks, of));
+    assert_eq!(are_current(&looks), [true; 3]);
+    looks.ground.add(&keys[0], 7);
+    assert_eq!(are_current(&looks), [false, true, true]);
+    looks.ground.sweep(&[looks.blocks[2]]);
+    assert_eq!(are_current(&looks), [false, false, true], "its image has moved");
+    looks.ground.accept(exact_space(), PUT, "none", &[0]);
+    assert_eq!(are_current(&looks), [false; 3], "an update of a block that is not there yet");
+}

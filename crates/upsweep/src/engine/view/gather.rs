@@ -36,7 +36,10 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     if let Some(view) = pending_without_block(base, found_space, wanted, found) {
         return Ok(Gathered::Complete(view));
     }
-    let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
+    let version = base.index.directory().table.versions().now(found);
+    let Some(id) = found else {
+        return Ok(Gathered::Complete(View { version, ..View::default() }));
+    };
     let mut waiting = Vec::new();
     let block = base.index.directory().block(id);
     let low = Box::from(&*block.key);
@@ -93,7 +96,8 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
         },
     };
     let image_seq = placement.image_seq;
-    Ok(Gathered::Complete(View { low, high, extent, image_seq, image, waiting, segments }))
+    let view = View { low, high, extent, image_seq, image, waiting, segments, version };
+    Ok(Gathered::Complete(view))
 }
 
 pub(super) fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
@@ -195,7 +199,9 @@ fn pending_without_block(
         _ => true,
     };
     let pending = space.pending.in_range(&low, Some(&after), is_wanted);
-    Some(View { low, high: Some(after.into()), waiting: vec![pending], ..View::default() })
+    let (high, waiting) = (Some(after.into()), vec![pending]);
+    let version = base.index.directory().table.versions().now(None);
+    Some(View { low, high, waiting, version, ..View::default() })
 }
 
 /// The damage of a block that could not be read when it was swept. Its updates went to the

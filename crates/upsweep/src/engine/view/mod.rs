@@ -29,6 +29,7 @@ use super::format::record_format::Placement;
 use super::io::IoKind;
 use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
+use super::versions::Version;
 use crate::broken::{self, Fault};
 use crate::device::{Completion, Request, Token};
 use crate::engine::ids::SpaceId;
@@ -36,6 +37,9 @@ use crate::error::{Damage, Error};
 use crate::log::Seq;
 use crate::metrics::Finder;
 use crate::placement::Extent;
+
+/// Reads for views in flight up to which spill segments are read ahead.
+const READS_AHEAD_MAX: usize = 16;
 
 /// Number of a view within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +77,8 @@ pub struct View {
     pub waiting: Vec<Waiting<'static>>,
     /// The spill segments that were read for it.
     pub(super) segments: Vec<ReadImage>,
+    /// Tells whether it still is the state of the block.
+    pub version: Version,
 }
 
 /// What was read for a view: the place, the sequence that it names, and the image.
@@ -250,6 +256,20 @@ impl Views {
         self.begin(base, PendingView { space, wanted, images, passes_cache: true })
     }
 
+    /// As [`Views::view_for_scan`], but `None` if anything has to be read for it.
+    pub(super) fn view_if_here(
+        base: &mut Base,
+        space: SpaceId,
+        wanted: Wanted,
+        ahead: Option<AheadImage>,
+    ) -> Result<Option<View>, Error> {
+        let images = ahead.into_iter().map(ReadImage::from).collect();
+        match gather(base, &PendingView { space, wanted, images, passes_cache: true })? {
+            Gathered::Complete(view) => Ok(Some(view)),
+            Gathered::NeedsRead(..) => Ok(None),
+        }
+    }
+
     fn begin(&mut self, base: &mut Base, view: PendingView) -> Result<ViewPoll, Error> {
         match gather(base, &view)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
@@ -318,6 +338,38 @@ impl Views {
             read.waiters.push(id);
             return None;
         }
+        Some(self.read(base, target, extent, vec![id]))
+    }
+
+    /// Reads the spill segments with updates of the blocks with these keys into the cache, as far
+    /// as they are not there: a scan gets to these blocks soon, and would have to wait for each.
+    pub(super) fn read_segments_ahead<'a>(
+        &mut self,
+        base: &mut Base,
+        space: SpaceId,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) {
+        for key in keys {
+            let Some(id) = base.index.directory().exact(space, key) else { continue };
+            for segment in base.index.spill_segments_of(space, id) {
+                let extent = segment.record.extent;
+                let is_read = base.index.cache.has(extent) || self.by_extent.contains_key(&extent);
+                if !is_read && self.reads.len() < READS_AHEAD_MAX {
+                    let target = ReadTarget::SpillSegment(segment);
+                    let read = self.read(base, target, extent, Vec::new());
+                    base.io.send(read.request);
+                }
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        base: &mut Base,
+        target: ReadTarget,
+        extent: Extent,
+        waiters: Vec<ViewId>,
+    ) -> ViewRead {
         let store = base.config.store;
         let (owner, expected) = match &target {
             ReadTarget::Block(block) => {
@@ -334,11 +386,11 @@ impl Views {
         let expected = Arc::new(expected);
         let request = base.io.read_request(IoKind::View, Some(owner), extent);
         self.by_extent.insert(extent, request.token);
-        let (waiters, check) = (vec![id], Arc::clone(&expected));
+        let check = Arc::clone(&expected);
         let read = PendingRead { target, extent, expected: check, waiters };
         self.reads.insert(request.token, read);
         base.metrics.query_reads_total.add(1);
-        Some(ViewRead { request, expected })
+        ViewRead { request, expected }
     }
 
     pub(super) fn read_done(&mut self, base: &mut Base, completion: Completion) {
