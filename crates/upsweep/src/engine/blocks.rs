@@ -163,7 +163,7 @@ impl BlockTable {
     /// The block with this number, for changes to its queue only. [`BlockTable::place`] changes its
     /// placement.
     pub fn get_mut(&mut self, id: BlockId) -> &mut Block {
-        self.versions.change(id);
+        self.versions.change(id.0);
         &mut self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
     }
 

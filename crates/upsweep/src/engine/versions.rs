@@ -8,8 +8,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::blocks::BlockId;
-
 /// Counters that blocks share, 128 KiB: of a thousand blocks that change while a scan uses its
 /// views, six in a hundred outdate that of another one.
 const COUNTERS: usize = 1 << 14;
@@ -37,9 +35,9 @@ impl Default for Versions {
 }
 
 impl Versions {
-    /// A block changes.
-    pub(super) fn change(&self, block: BlockId) {
-        count(&self.blocks[block.0 as usize % COUNTERS]);
+    /// The block with this number changes.
+    pub(super) fn change(&self, block: u32) {
+        count(&self.blocks[block as usize % COUNTERS]);
     }
 
     /// Something changes that concerns no single block.
@@ -47,11 +45,11 @@ impl Versions {
         count(&self.all);
     }
 
-    /// The version of what is known of this block now; `None`: that there is none.
-    pub(super) fn now(&self, block: Option<BlockId>) -> Version {
+    /// The version of what is known of the block with this number now; `None`: that there is none.
+    pub(super) fn now(&self, block: Option<u32>) -> Version {
         let all = self.all.load(Ordering::Acquire);
         let of_counter = |counter: usize| (counter, self.blocks[counter].load(Ordering::Acquire));
-        Version { all, block: block.map(|block| of_counter(block.0 as usize % COUNTERS)) }
+        Version { all, block: block.map(|block| of_counter(block as usize % COUNTERS)) }
     }
 
     /// Whether nothing that was accepted before this call has changed what the view shows.
@@ -75,13 +73,13 @@ mod tests {
     #[test]
     fn a_version_is_outdated_by_changes_of_its_block_or_of_everything() {
         let versions = Versions::default();
-        let of = |block: u32| versions.now(Some(BlockId(block)));
+        let of = |block: u32| versions.now(Some(block));
         let (first, second, none) = (of(1), of(2), versions.now(None));
-        versions.change(BlockId(1));
+        versions.change(1);
         let are_current = || [first, second, none].map(|version| versions.is_current(version));
         assert_eq!(are_current(), [false, true, true]);
         assert!(versions.is_current(of(1)));
-        versions.change(BlockId(2 + COUNTERS as u32));
+        versions.change(2 + COUNTERS as u32);
         assert_eq!(are_current(), [false, false, true]);
         versions.change_all();
         assert_eq!(are_current(), [false, false, false]);

@@ -2,21 +2,21 @@
 //! runtime and the simulator share it.
 //!
 //! Steps, for each block: take the view that was [gathered](Scan::take_gathered) with that of an
-//! earlier block, if it still is the state of its block; else [prepare](Scan::prepare) the image that was read ahead, which checks it
-//! and needs no lock; if it is still being read, wait until the core tells of the scan, and
-//! [take](Scan::take_arrived) what has arrived; ask for the [view](Scan::view), which offers the
-//! image to the core and requests what comes next, and [gather](Scan::gather_more) those of the
-//! next blocks, which saves taking the core for each; [note](Scan::note) the view. At its end a
-//! scan must [end](Scan::end).
+//! earlier block, if it still is the state of its block; else [prepare](Scan::prepare) the image
+//! that was read ahead, which checks it and needs no lock; if it is still being read, wait until
+//! the core tells of the scan, and [take](Scan::take_arrived) what has arrived; ask for the
+//! [view](Scan::view), which offers the image to the core and requests what comes next, and
+//! [gather](Scan::gather_more) those of the next blocks, which saves taking the core for each;
+//! [note](Scan::note) the view. At its end a scan must [end](Scan::end).
 //!
 //! Reading ahead begins with the third block, so who wants a few records reads no more than these.
 //! It begins with a few blocks, and goes twice as far each time that the scan has to wait for the
 //! device, up to the limit. So a scan is as far ahead as it has to be to find its blocks read, and
 //! no further: where its caller is slower than the device, most of the device is left to others.
 //!
-//! Invariants: a view is the state of its block when the scan gets there; the order in which blocks are shown does not depend on what is read ahead; what has
-//! been read of a block is released when the scan is past it; an image is used only where the core
-//! says that it still is the block's.
+//! Invariants: a view is the state of its block when the scan gets there; the order in which blocks
+//! are shown does not depend on what is read ahead; what has been read of a block is released when
+//! the scan is past it; an image is used only where the core says that it still is the block's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -42,7 +42,7 @@ fn lines(outcome: &Outcome) -> Vec<String> {
         lines.push(match &compared.ratio {
             None => format!("{goal}: no point of the grid is better than what was chosen"),
             Some(ratio) => format!(
-                "{goal}: best with {best}; the choice is {:.2} of that ({:.2} to {:.2} in {} pairs)",
+                "{goal}: best with {best}; the choice is {:.2} of that ({:.2} to {:.2}, {} pairs)",
                 ratio.median, ratio.lowest, ratio.highest, outcome.pairs
             ),
         });

@@ -35,8 +35,8 @@ const RUN_CONTENT_PART: usize = 32;
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
 /// Requests in flight for a scan on each drive, if no other number is given: one is read while the
-/// scan goes over another. On a fast solid-state device two of a length that streams keep a scan busy, and more of
-/// them delay queries beside it.
+/// scan goes over another. On a fast solid-state device two of a length that streams keep a scan
+/// busy, and more of them delay queries beside it.
 const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.

@@ -2,9 +2,9 @@
 //!
 //! A scan that reads ahead says how far it is, and how many bytes it wants to be ahead. [`Scans`]
 //! goes over the next blocks in the directory, takes those whose images are on the device alone,
-//! and joins neighbours on the device into long requests, which end at boundaries of the device:
-//! on a rotating drive each is a track. So that no track is read twice, it looks at some more
-//! blocks than it needs, of which one may lie before some of those. A request that has completed is handed
+//! and joins neighbours on the device into long requests, which end at boundaries of the device: on
+//! a rotating drive each is a track. So that no track is read twice, it looks at some more blocks
+//! than it needs, of which one may lie before some of those. A request that has completed is handed
 //! to the scan as it is: the scan checks each image when it gets there, and offers it to the view
 //! of that block, which ignores it unless the block is still at that place. So nothing has to be
 //! pinned, and an image that is not what was expected there is no damage: the space may have been

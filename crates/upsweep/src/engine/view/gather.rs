@@ -36,10 +36,9 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     if let Some(view) = pending_without_block(base, found_space, wanted, found) {
         return Ok(Gathered::Complete(view));
     }
-    let version = base.index.directory().table.versions().now(found);
-    let Some(id) = found else {
-        return Ok(Gathered::Complete(View { version, ..View::default() }));
-    };
+    let version = base.index.directory().table.versions().now(found.map(|id| id.0));
+    let mut gathered = View { version, ..View::default() };
+    let Some(id) = found else { return Ok(Gathered::Complete(gathered)) };
     let mut waiting = Vec::new();
     let block = base.index.directory().block(id);
     let low = Box::from(&*block.key);
@@ -87,17 +86,14 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     }
     let decided = is_point && is_decided(base, &waiting);
     check_modifiers(base, &waiting)?;
-    let image = match extent.filter(|_| !decided) {
-        None => None,
-        Some(extent) => match image_at(base, view, extent, placement.image_seq, !view.passes_cache)
-        {
-            Some(image) => Some(image),
-            None => return Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent)),
-        },
-    };
     let image_seq = placement.image_seq;
-    let view = View { low, high, extent, image_seq, image, waiting, segments, version };
-    Ok(Gathered::Complete(view))
+    if let Some(extent) = extent.filter(|_| !decided) {
+        let Some(image) = image_at(base, view, extent, image_seq, !view.passes_cache) else {
+            return Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent));
+        };
+        gathered.image = Some(image);
+    }
+    Ok(Gathered::Complete(View { low, high, extent, image_seq, waiting, segments, ..gathered }))
 }
 
 pub(super) fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
