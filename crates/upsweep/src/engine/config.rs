@@ -104,6 +104,8 @@ pub struct Config {
     pub scan_request_bytes: u32,
     /// Requests in flight that read ahead for one scan (0 to 64); 0 to read block by block.
     pub scan_requests_in_flight: usize,
+    /// The same while queries read of the devices.
+    pub scan_requests_beside_queries: usize,
     /// Memory for what is read ahead for all scans together, in bytes.
     pub scan_bytes_max: usize,
     /// Longest gap between two blocks that one request reads for a scan, in bytes.

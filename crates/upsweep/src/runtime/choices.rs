@@ -73,7 +73,7 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
     let scans = Size {
         bytes: u64::from(config.scan_request_bytes),
         suited_bytes: suited.scan_request_bytes,
-        measured: "reads stream",
+        measured: "several reads at a time stream",
         is_known: data_is_known,
         if_less: "there is no memory for those",
     };
@@ -84,7 +84,11 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         }
         _ => scans.reason(),
     };
-    let scan_reason = format!("{scan_reason}; {} in flight", config.scan_requests_in_flight);
+    let (in_flight, beside) = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
+    let mut scan_reason = format!("{scan_reason}; {in_flight} in flight");
+    if beside != in_flight {
+        scan_reason += &format!(", {beside} beside queries");
+    }
     let choice = |name, bytes, reason| Choice { name, bytes, reason };
     vec![
         choice("runs", runs.bytes, runs.reason()),

@@ -13,7 +13,7 @@ use crate::error::Error;
 impl Core {
     /// A scan begins to read ahead. It must [end](Core::end_scan).
     pub fn begin_scan(&mut self) -> ScanId {
-        self.scans.begin()
+        self.scans.begin(self.views.queries())
     }
 
     /// A scan that has released everything ends. Its requests in flight count until they complete.
@@ -25,7 +25,7 @@ impl Core {
     /// memory and requests in flight permit it; and spill segments with updates of these blocks,
     /// which enter the cache. Cost: two searches of the directory for each block, at most 256.
     pub fn read_ahead(&mut self, id: ScanId, request: &AheadRequest<'_>) -> Planned {
-        let planned = self.scans.plan(&mut self.base, id, request);
+        let planned = self.scans.plan(&mut self.base, id, request, self.views.queries());
         let keys = planned.parts.iter().map(AheadPart::key);
         self.views.read_segments_ahead(&mut self.base, request.space, keys);
         planned

@@ -34,10 +34,15 @@ const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
-/// Requests in flight for a scan on each drive, if no other number is given: one is read while the
-/// scan goes over another. On a fast solid-state device two of a length that streams keep a scan
-/// busy, and more of them delay queries beside it.
-const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
+/// Requests in flight for a scan on each rotating drive, if no other number is given: one is read
+/// while the scan goes over another.
+const SCAN_REQUESTS_ROTATING: usize = 2;
+/// The same on a solid-state device, with requests half as long as stream alone: as many bytes in
+/// flight as two of these, and each of them is there sooner.
+const SCAN_REQUESTS: usize = 4;
+/// The same on either while queries read of it: they wait for the requests that are before them, and
+/// a drive goes on with the next request of a scan, as it is the nearest.
+const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.
 const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
@@ -182,7 +187,8 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let spill_segment_bytes =
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
-    let (scan_request_bytes, scan_requests_in_flight) = scan_requests(shape, options);
+    let (scan_request_bytes, scan_requests_in_flight, scan_requests_beside_queries) =
+        scan_requests(shape, options);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,
@@ -208,6 +214,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
         scan_request_bytes,
         scan_requests_in_flight,
+        scan_requests_beside_queries,
         scan_bytes_max: scan_bytes_max(scan_requests_in_flight, memory_bytes, scale),
         scan_gap_bytes_max: if shape.rotates { GAP_BYTES_MAX } else { 0 },
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
@@ -304,18 +311,21 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
     (run_bytes / shape.block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
-/// How a scan reads ahead: the longest request, in bytes, and how many are in flight. On a rotating
-/// device with boundaries a request has the length of a unit: one of a whole track waits for no
-/// sector, and one of a whole stripe unit moves one head. Of an array, as many drives as there are
-/// have a default number of requests each.
-fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize) {
+/// How a scan reads ahead: the longest request, in bytes, how many are in flight, and how many
+/// beside queries. On a rotating device with boundaries a request has the length of a unit: one of
+/// a whole track waits for no sector, and one of a whole stripe unit moves one head. Of an array,
+/// as many drives as there are have a default number of requests each.
+fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize, usize) {
     let of_unit = scan_unit_bytes(shape.rotates, &shape.boundaries);
     let suited = of_unit.unwrap_or(shape.suited.scan_request_bytes as u32);
     let request_bytes = options.scan_request_bytes.unwrap_or(suited);
-    let requests = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
-    let requests = requests.clamp(1, SCAN_REQUESTS_LIMIT as u64 / 2) as usize;
-    let in_flight = requests * SCAN_REQUESTS_IN_FLIGHT;
-    (request_bytes, options.scan_requests_in_flight.unwrap_or(in_flight))
+    let drives = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
+    let each = if shape.rotates { SCAN_REQUESTS_ROTATING } else { SCAN_REQUESTS };
+    let drives = drives.clamp(1, (SCAN_REQUESTS_LIMIT / each) as u64) as usize;
+    let chosen = (drives * each, drives * SCAN_REQUESTS_BESIDE_QUERIES);
+    let (in_flight, beside) =
+        options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
+    (request_bytes, in_flight, beside)
 }
 
 /// Bytes of a request of a scan that follow from the boundaries of data devices: those of the

@@ -24,8 +24,9 @@ pub struct Suited {
     /// Bytes of a batch from which on longer ones are hardly faster, on every log device.
     pub log_batch_bytes: u64,
     /// Bytes of a request of a scan from which on longer ones are hardly faster, on every data
-    /// device. On a rotating drive that counts beside other requests, between which it moves the
-    /// head: alone it reads ahead itself, and any length will do.
+    /// device: half of those that stream alone, as several are in flight. On a rotating drive that
+    /// counts beside other requests, between which it moves the head: alone it reads ahead itself,
+    /// and any length will do.
     pub scan_request_bytes: u64,
     /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one.
     pub stripe_bytes: u64,
@@ -73,7 +74,7 @@ impl Suited {
         };
         let of_scan = |profile: &Profile| match profile.rotational {
             true => of_run(profile),
-            false => profile.reads.streaming_request_bytes,
+            false => profile.reads.streaming_request_bytes / 2,
         };
         let of_stripe = |profile: &&Profile| {
             let stripes = profile.parallelism.and_then(|found| found.stripes);

@@ -1,5 +1,6 @@
 //! Reading ahead for scans: what is requested, what it counts, and what becomes of what was read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ground::{Ground, space};
@@ -20,6 +21,8 @@ struct Reads {
     ground: Ground,
     scans: Scans,
     views: Views,
+    /// Reads of queries so far.
+    queries: u64,
     /// The blocks of 4000 swept records, in key order.
     blocks: Vec<BlockId>,
 }
@@ -42,7 +45,7 @@ impl Reads {
         ground.sweep(&[first]);
         let blocks = ground.blocks();
         assert!(blocks.len() > 12, "{} blocks", blocks.len());
-        Self { ground, scans: Scans::default(), views: Views::default(), blocks }
+        Self { ground, scans: Scans::default(), views: Views::default(), queries: 0, blocks }
     }
 
     fn key(&self, block: usize) -> Box<[u8]> {
@@ -54,7 +57,7 @@ impl Reads {
         let behind = AheadOf::Key(self.key(behind));
         let request =
             AheadRequest { space: space(), behind: &behind, reverse, bound: None, window_bytes };
-        self.scans.plan(&mut self.ground.base, id, &request)
+        self.scans.plan(&mut self.ground.base, id, &request, self.queries)
     }
 
     fn keys(parts: &[AheadPart]) -> Vec<Box<[u8]>> {
@@ -101,7 +104,7 @@ fn offsets(requests: &[Request]) -> Vec<(u64, usize)> {
 fn neighbours_are_read_by_long_requests_in_both_directions() {
     for reverse in [false, true] {
         let mut reads = Reads::new();
-        let id = reads.scans.begin();
+        let id = reads.scans.begin(0);
         let count = reads.blocks.len();
         let first = if reverse { count - 1 } else { 0 };
         let planned = reads.plan(id, first, reverse, SHARE);
@@ -129,7 +132,7 @@ fn requests_end_at_boundaries() {
         let unit = pages * 4096;
         let known = Boundaries::new([(0, unit, 1000)]).expect("in order");
         let mut reads = Reads::with_boundaries(&known);
-        let id = reads.scans.begin();
+        let id = reads.scans.begin(0);
         let planned = reads.plan(id, 0, false, SHARE);
         let requests = offsets(&reads.ground.requests());
         assert_eq!(requests.len(), 2, "{requests:?}");
@@ -169,7 +172,7 @@ fn a_unit_is_read_once_although_its_blocks_are_not_in_order() {
     reads.ground.base.index.space_map.set_boundaries(&[known]);
     reads.ground.base.config.scan_requests_in_flight = 1;
     reads.ground.base.config.scan_request_bytes = 16384;
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
     assert_eq!(Reads::keys(&planned.parts), [1, 2, 5, 6].map(|block| reads.key(block)));
     assert_eq!(planned.through, Some(reads.key(2)), "the next is still to be read");
@@ -189,7 +192,7 @@ fn a_unit_is_read_once_although_its_blocks_are_not_in_order() {
 #[test]
 fn a_scan_is_no_further_ahead_than_it_wants_nor_than_its_share_permits() {
     let mut reads = Reads::new();
-    let (one, other) = (reads.scans.begin(), reads.scans.begin());
+    let (one, other) = (reads.scans.begin(0), reads.scans.begin(0));
     assert!(reads.plan(one, 0, false, 0).parts.is_empty());
     let planned = reads.plan(one, 0, false, 2 * 4096);
     let mut requests = reads.ground.requests();
@@ -218,7 +221,7 @@ fn a_scan_is_no_further_ahead_than_it_wants_nor_than_its_share_permits() {
 #[test]
 fn requests_of_a_scan_that_has_ended_count_until_they_complete() {
     let mut reads = Reads::new();
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
     let mut requests = reads.ground.requests();
     let bytes: usize = offsets(&requests).iter().map(|(_, bytes)| bytes).sum();
@@ -238,7 +241,7 @@ fn requests_of_a_scan_that_has_ended_count_until_they_complete() {
 #[test]
 fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let mut reads = Reads::new();
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let cached = reads.ground.placement(reads.blocks[2]).extent.expect("it was swept");
     let image = Arc::new(crate::engine::Image::new(Arc::new(Buffer::zeroed(8)), 0..0));
     reads.ground.base.index.cache.put(cached, image);
@@ -250,7 +253,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
         bound: Some(&bound),
         window_bytes: SHARE,
     };
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request);
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, 0);
     assert_eq!(Reads::keys(&planned.parts), [reads.key(1), reads.key(3)]);
     assert!(planned.is_over);
     let behind = AheadOf::View(Wanted::Below(None));
@@ -258,7 +261,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let inside = [&low[..], b"!"].concat();
     let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
     reads.ground.requests().into_iter().for_each(|request| reads.end(request));
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request);
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, 0);
     let keys = [reads.key(reads.blocks.len() - 2), low];
     assert_eq!(Reads::keys(&planned.parts), keys, "down to the block that covers the bound");
     assert!(planned.is_over);
@@ -267,7 +270,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
 #[test]
 fn what_was_read_ahead_is_the_block_and_does_not_enter_the_cache() {
     let mut reads = Reads::new();
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
     let images = reads.read(id, planned);
     for (block, image) in (1..).zip(images) {
@@ -290,7 +293,7 @@ fn what_was_read_ahead_is_the_block_and_does_not_enter_the_cache() {
 #[test]
 fn what_was_read_ahead_of_a_block_that_has_moved_is_ignored() {
     let mut reads = Reads::new();
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
     let mut images = reads.read(id, planned);
     let key = reads.ground.key_of(reads.blocks[1]);
@@ -303,7 +306,7 @@ fn what_was_read_ahead_of_a_block_that_has_moved_is_ignored() {
 #[test]
 fn an_image_that_is_not_what_was_expected_is_no_damage() {
     let mut reads = Reads::new();
-    let id = reads.scans.begin();
+    let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
     let extent = reads.ground.placement(reads.blocks[1]).extent.expect("it was swept");
     reads.ground.devices.poke(extent.device, extent.offset, &[7; 512]);
@@ -341,4 +344,29 @@ fn spill_segments_of_the_next_blocks_are_read_into_the_cache() {
     assert!(extents.iter().all(|extent| spills.ground.base.index.cache.has(*extent)));
     views.read_segments_ahead(&mut spills.ground.base, space(), keys.iter().map(Vec::as_slice));
     assert!(spills.ground.requests().is_empty(), "they are there");
+}
+
+#[test]
+fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
+    let mut reads = Reads::new();
+    reads.ground.base.config.scan_requests_beside_queries = 1;
+    let id = reads.scans.begin(0);
+    let mut requests = |queries, behind| {
+        reads.queries = queries;
+        let planned = reads.plan(id, behind, false, SHARE);
+        let requests = reads.ground.requests();
+        let count = requests.len();
+        requests.into_iter().for_each(|request| reads.end(request));
+        let held: BTreeMap<_, _> =
+            planned.parts.iter().map(|part| (part.token, part.request_bytes)).collect();
+        reads.scans.take_arrived(id);
+        let bytes = held.into_values().sum();
+        reads.scans.release(&reads.ground.base, id, bytes, 0);
+        count
+    };
+    assert_eq!(requests(0, 0), 2);
+    assert_eq!(requests(3, 0), 1);
+    let quiet: Vec<usize> = (0..20).map(|_| requests(3, 0)).collect();
+    assert_eq!((quiet[0], quiet[14], quiet[16], quiet[19]), (1, 1, 2, 2), "{quiet:?}");
+    assert_eq!(requests(4, 0), 1);
 }

@@ -22,6 +22,7 @@ use super::{Expected, ReadImage, Wanted};
 use crate::device::{Buffer, Completion, Joint, Token, join};
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
+use crate::engine::config::Config;
 use crate::engine::directory::BlockId;
 use crate::engine::ids::SpaceId;
 use crate::engine::io::{IoKind, owner_of};
@@ -30,6 +31,9 @@ use crate::placement::Extent;
 
 /// Blocks that one call goes over at most: the core is locked meanwhile.
 const BLOCKS_MAX: usize = 256;
+
+/// Plans without reads of queries after which a scan counts as alone again: some milliseconds.
+const QUIET_PLANS: u32 = 16;
 
 /// Number of a scan that reads ahead, within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,9 +145,24 @@ struct Progress {
     bytes: usize,
     in_flight: usize,
     arrived: Vec<Arrived>,
+    /// Reads of queries before the last plan, and plans since there were any.
+    queries: u64,
+    quiet_plans: u32,
     /// Images that were requested although some before them were not: no more than `arrived` and
     /// those in flight have.
     early: BTreeSet<Extent>,
+}
+
+impl Progress {
+    /// How many requests may be in flight, if queries have made so many reads.
+    fn requests_max(&mut self, config: &Config, queries: u64) -> usize {
+        let is_quiet = std::mem::replace(&mut self.queries, queries) == queries;
+        self.quiet_plans = if is_quiet { self.quiet_plans.saturating_add(1) } else { 0 };
+        match self.quiet_plans < QUIET_PLANS {
+            true => config.scan_requests_beside_queries,
+            false => config.scan_requests_in_flight,
+        }
+    }
 }
 
 /// The scans that read ahead.
@@ -159,10 +178,12 @@ pub(in crate::engine) struct Scans {
 }
 
 impl Scans {
-    pub(in crate::engine) fn begin(&mut self) -> ScanId {
+    /// A scan begins, after so many reads of queries.
+    pub(in crate::engine) fn begin(&mut self, queries: u64) -> ScanId {
         self.next += 1;
         let id = ScanId(self.next);
-        self.scans.insert(id, Progress::default());
+        let alone = Progress { quiet_plans: QUIET_PLANS, queries, ..Progress::default() };
+        self.scans.insert(id, alone);
         id
     }
 
@@ -204,21 +225,23 @@ impl Scans {
     }
 
     /// Requests the next blocks of a scan, if it is far enough from where it wants to be for a
-    /// request of full length, and memory and requests in flight permit it. They are submitted at
-    /// the next pump. Cost: a search of the directory for each block, at most 256.
+    /// request of full length, and memory and requests in flight permit it: fewer if there were
+    /// reads of queries since the last plans, of which there were `queries` so far. They are
+    /// submitted at the next pump. Cost: a search of the directory for each block, at most 256.
     pub(in crate::engine) fn plan(
         &mut self,
         base: &mut Base,
         id: ScanId,
         request: &AheadRequest<'_>,
+        queries: u64,
     ) -> Planned {
         let count = self.scans.len().max(1);
-        let Some(scan) = self.scans.get(&id) else { return Planned::default() };
+        let Some(scan) = self.scans.get_mut(&id) else { return Planned::default() };
         let (config, share) = (&base.config, base.config.scan_bytes_max / count);
         let window = request.window_bytes.min(share);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
         let request_bytes = (config.scan_request_bytes as usize).min(window / 2);
-        let slots = config.scan_requests_in_flight.saturating_sub(scan.in_flight);
+        let slots = scan.requests_max(config, queries).saturating_sub(scan.in_flight);
         if slots == 0 || room < request_bytes.max(1) {
             return Planned::default();
         }

@@ -200,6 +200,8 @@ pub struct CheckedRead {
 #[derive(Default)]
 pub(super) struct Views {
     next: u64,
+    /// Reads that views of queries, not of scans, have begun to wait for.
+    queries: u64,
     pending: BTreeMap<ViewId, PendingView>,
     reads: BTreeMap<Token, PendingRead>,
     by_extent: BTreeMap<Extent, Token>,
@@ -274,6 +276,7 @@ impl Views {
         match gather(base, &view)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
             Gathered::NeedsRead(target, extent) => {
+                self.queries += u64::from(!view.passes_cache);
                 self.next += 1;
                 let id = ViewId(self.next);
                 self.pending.insert(id, view);
@@ -318,6 +321,11 @@ impl Views {
         self.end_read(base, checked);
         let position = self.answered.iter().position(|answered| answered.0 == id)?;
         Some(self.answered.swap_remove(position).1)
+    }
+
+    /// How many reads queries have waited for so far, scans not counted.
+    pub(super) fn queries(&self) -> u64 {
+        self.queries
     }
 
     /// Whether the next [`Views::pump`] has something to do for views.

@@ -53,7 +53,7 @@ fn where_writes_were_not_measured_reads_count() {
 fn a_scan_of_a_rotating_drive_has_requests_that_suit_it_beside_others() {
     let mut found = profile(768 * KIB, 128 * KIB);
     found.reads.streaming_request_bytes = 512 * KIB;
-    assert_eq!(Suited::of([&found], None).scan_request_bytes, 512 * KIB);
+    assert_eq!(Suited::of([&found], None).scan_request_bytes, 256 * KIB);
     found.rotational = true;
     assert_eq!(Suited::of([&found], None).scan_request_bytes, 768 * KIB);
 }
