@@ -12,7 +12,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) struct HostFile {
     logical_block_bytes: u32,
     physical_block_bytes: u32,
     size_bytes: AtomicU64,
-    rotational: AtomicBool,
+    rotational: bool,
     /// Held while the size changes: two concurrent changes could shrink the file.
     growing: Mutex<()>,
 }
@@ -114,7 +114,7 @@ impl HostFile {
             logical_block_bytes,
             physical_block_bytes: limits.physical_bytes.max(logical_block_bytes),
             size_bytes: AtomicU64::new(end - end % u64::from(logical_block_bytes)),
-            rotational: AtomicBool::new(limits.rotational),
+            rotational: limits.rotational,
             growing: Mutex::new(()),
         })
     }
@@ -125,13 +125,9 @@ impl HostFile {
             size_bytes: self.size_bytes.load(Ordering::Acquire),
             logical_block_bytes: self.logical_block_bytes,
             physical_block_bytes: self.physical_block_bytes,
-            rotational: self.rotational.load(Ordering::Relaxed),
+            rotational: self.rotational,
             growable: !self.block_device,
         }
-    }
-
-    pub(super) fn set_rotational(&self, rotational: bool) {
-        self.rotational.store(rotational, Ordering::Relaxed);
     }
 
     /// Notes that the file is at least `bytes` long, and that its length is stable.

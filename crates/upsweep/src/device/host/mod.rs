@@ -114,15 +114,6 @@ impl HostDevices {
             choose(&files, options.engine, || open_ring(Arc::clone(&files)))?;
         Ok(Self { files, engine, engine_reason })
     }
-
-    /// Sets whether `device` is rotational, from a measurement ([`measure`](super::measure)),
-    /// instead of what the host reports: virtual disks often claim to rotate.
-    ///
-    /// # Panics
-    /// If the bank has no such device.
-    pub fn set_rotational(&mut self, device: DeviceId, rotational: bool) {
-        self.files[usize::from(device.0)].set_rotational(rotational);
-    }
 }
 
 impl Bank for HostDevices {
