@@ -5,9 +5,12 @@ mod plot;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use upsweep::layers::device::{Effort, Parallelism, Profile, Progress, Reads, Stripes, Writes};
+use upsweep::layers::device::{
+    Effort, Parallelism, Profile, Progress, Reads, Stripes, Tracks, TracksError, Writes,
+};
 use upsweep::layers::runtime::{
-    Measurable, measurable, measure_path, measure_store, profiles_to_toml, read_profiles,
+    Measurable, MeasureOptions, measurable, measure_path, measure_store, profiles_to_toml,
+    read_profiles,
 };
 
 use crate::args::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
@@ -16,6 +19,8 @@ use crate::{output, text};
 
 /// Where the profile of something that is no store is written, if nothing else is said.
 const OUTPUT: &str = "profile.toml";
+/// Extension of the file beside a profile in which searches for tracks are kept.
+const SEARCHES: &str = "tracks";
 
 pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
     match command {
@@ -29,27 +34,32 @@ fn show(args: &ShowProfileArgs) -> Result<(), Failure> {
 }
 
 fn profile(args: &ProfileArgs) -> Result<(), Failure> {
-    let effort = if args.short { Effort::Short } else { Effort::Full };
     let found = measurable(&args.path)?;
-    let writes = !args.read_only;
+    let output = match found {
+        Measurable::Store => args.path.join(OUTPUT),
+        _ => output_file(args)?,
+    };
+    let wanted = MeasureOptions {
+        effort: if args.short { Effort::Short } else { Effort::Full },
+        writes: !args.read_only,
+        tracks: args.tracks.then(|| output.with_extension(SEARCHES)),
+    };
     if found == Measurable::Store {
-        let profiles = with_bar(|progress| measure_store(&args.path, effort, writes, progress))?;
+        let profiles = with_bar(|progress| measure_store(&args.path, &wanted, progress))?;
         if let Some(copy) = &args.output {
             write(copy, &profiles_to_toml(&profiles))?;
         }
-        return print(&profiles, &args.form, Some(&args.path.join(OUTPUT)));
+        return print(&profiles, &args.form, Some(&output));
     }
-    let output = output_file(args)?;
     if let Measurable::Content(what) = &found
-        && writes
+        && wanted.writes
         && !args.overwrite
     {
         confirm(&args.path, what)?;
     }
-    let measured = with_bar(|progress| measure_path(&args.path, effort, writes, progress))?;
-    let profiles = [measured];
-    write(&output, &profiles_to_toml(&profiles))?;
-    print(&profiles, &args.form, Some(&output))
+    let keep = |profile: &Profile| write(&output, &profiles_to_toml(std::slice::from_ref(profile)));
+    let measured = with_bar(|progress| measure_path(&args.path, &wanted, progress, keep))?;
+    print(&[measured], &args.form, Some(&output))
 }
 
 /// The file to write, which is checked before a measurement of minutes, not after it.
@@ -85,21 +95,27 @@ fn confirm(path: &Path, what: &str) -> Result<(), Failure> {
 }
 
 /// Measures with a progress bar.
-fn with_bar<T>(
-    measure: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, upsweep::Error>,
+fn with_bar<T, E: Into<Failure>>(
+    measure: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    let bar = output::progress(Some(1), "[{bar:30}] {percent:>3}%  {msg}  {elapsed}");
+    let bar = output::progress(Some(1), "[{bar:30}] {percent:>3}%  {msg}  {elapsed}, {eta} left");
+    let mut before = "";
     let measured = measure(&mut |progress: Progress| {
         if let Some(bar) = &bar {
             bar.set_length(progress.of as u64);
             bar.set_position(progress.done as u64);
             bar.set_message(progress.what);
+            if before != progress.what {
+                // What takes how long is another matter now, and a search may be far already.
+                bar.reset_eta();
+                before = progress.what;
+            }
         }
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    Ok(measured?)
+    measured.map_err(Into::into)
 }
 
 fn write(path: &Path, content: &str) -> Result<(), Failure> {
@@ -138,7 +154,7 @@ fn show_profile(out: &mut impl Write, profile: &Profile) -> std::io::Result<()> 
         row("stripe units", stripe_units(found))?;
     }
     if let Some(tracks) = &profile.tracks {
-        row("tracks", text::count(tracks.count()))?;
+        row("tracks", found_tracks(tracks))?;
     }
     match &profile.writes {
         Some(writes) => {
@@ -154,6 +170,17 @@ fn in_parallel(found: &Parallelism) -> String {
     match found.reads {
         Some(reads) => format!("about {reads:.0}"),
         None => "not known: reads move a head".to_owned(),
+    }
+}
+
+fn found_tracks(tracks: &Tracks) -> String {
+    match tracks.count() {
+        0 => TracksError::NoRotation.to_string(),
+        count => format!(
+            "{}, {:.1} % of them right by a second look",
+            text::count(count),
+            100.0 * tracks.check.confidence()
+        ),
     }
 }
 

@@ -91,8 +91,7 @@ fn tracks(id: &str, seed: u64) -> Result<Tracks, Problem> {
     let clock = bank.clock();
     let now = || Duration::from_micros(clock.now_us());
     let wrong = |error: TracksError| Problem::Simulation(format!("the tracks of {id}: {error}"));
-    while !search.round_on(&mut *bank, DeviceId(0), now).map_err(wrong)? {}
-    search.tracks().map_err(wrong)
+    search.run_on(&mut *bank, DeviceId(0), now, |_| Ok(())).map_err(wrong)
 }
 
 /// The profile of a simulated device.

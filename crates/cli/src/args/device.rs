@@ -9,6 +9,7 @@ Examples:
   upsweep device profile hits.upsweep
   upsweep device profile /mnt/fast --output fast.toml --svg fast.svg
   upsweep device profile /dev/sdb --read-only
+  upsweep device profile /dev/sdb --read-only --tracks --output sdb.toml
   upsweep create hits.upsweep --profile fast.toml
   upsweep device show hits.upsweep/profile.toml";
 
@@ -40,6 +41,15 @@ pub(crate) struct ProfileArgs {
     /// Measure in some seconds what settings follow from, as `create` does
     #[arg(long)]
     pub(crate) short: bool,
+    /// Search raw devices, of a store those for data, for the tracks of a rotating drive, by reads
+    /// only
+    ///
+    /// Takes half an hour for a drive of 36GB, longer for larger ones. The search is kept in a file
+    /// beside the profile, such as `profile.tracks`: if it is interrupted, the same command goes on
+    /// where it was. The file is replaced every 30 seconds or so, and removed once the profile is
+    /// written.
+    #[arg(long)]
+    pub(crate) tracks: bool,
     /// File to write the profile to; by default that of the store, and for anything else
     /// `profile.toml` in the current folder, unless there is one
     #[arg(long, value_name = "FILE")]

@@ -77,6 +77,41 @@ fn a_store_is_measured_beside_its_data() {
 }
 
 #[test]
+fn tracks_are_searched_on_raw_devices_only() {
+    let world = World::new();
+    let why = "a search for tracks takes a raw device, because files need not be contiguous, and";
+    world.file("file", &"x".repeat(2 << 20));
+    for path in ["file", ".", "new"] {
+        let run = device(&world, &["profile", path, "--short", "--tracks", "--overwrite"]);
+        refused(&run, &format!("{path}: {why} it is none"));
+    }
+    let run = world.run("device profile", &["--short", "--tracks", "--read-only"]);
+    refused(&run, &format!("{why} none of its data devices is one"));
+    let help = upsweep(&["device", "profile", "--help"]).output().expect("the program runs");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(help.contains("`profile.tracks`: if it is interrupted, the same command"), "{help}");
+    assert!(!world.path("profile.toml").exists() && !world.path("profile.tracks").exists());
+}
+
+#[test]
+fn what_was_not_found_is_said() {
+    let world = World::empty();
+    let run = device(&world, &["profile", ".", "--short"]);
+    assert_eq!(run.status, Some(0), "{}", run.errors);
+    let tracks = |tracks: &str| {
+        let profile = read(&world, "profile.toml");
+        world.file("edited.toml", &format!("{profile}\n[profile.tracks]\n{tracks}"));
+        device(&world, &["show", "edited.toml"]).out
+    };
+    let none = tracks("turn_ns = 0\nstretches = []\n");
+    assert!(none.contains("  tracks            no boundary found: the times of reads"), "{none}");
+    let some = "turn_ns = 6000000\n[profile.tracks.check]\nlooked_at = 160\nconfirmed = 158\n\
+        [[profile.tracks.stretches]]\noffset = 0\ntrack_bytes = 100000\ntracks = 1234\n";
+    let some = tracks(some);
+    assert!(some.contains("  tracks            1,234, 98.1 % of them right by a second"), "{some}");
+}
+
+#[test]
 fn what_cannot_be_measured_or_read_is_named() {
     let world = World::empty();
     refused(&device(&world, &["profile", "a/b"]), "a: no such folder; make it first");

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use super::completions::Completions;
-use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Profile, Request};
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Profile, Request, VirtualClock};
 
 /// Several banks joined into one.
 pub struct JoinedDevices {
@@ -108,6 +108,11 @@ impl Devices for JoinedDevices {
     fn geometry(&self, device: DeviceId) -> Geometry {
         let (bank, device) = self.bank(device);
         bank.geometry(device)
+    }
+
+    fn clock_of(&self, device: DeviceId) -> Option<VirtualClock> {
+        let (bank, device) = self.bank(device);
+        bank.clock_of(device)
     }
 
     fn submit(&mut self, mut request: Request) {

@@ -48,7 +48,7 @@ pub use sim::{
 };
 pub use sim::{drive, solid_state};
 pub use stripes::{Parallelism, Stripes, find_parallelism};
-pub use tracks::{Stretch, TrackSearch, Tracks, TracksCheck, TracksError};
+pub use tracks::{Stretch, TRACKS_LOOKED_AT, TrackSearch, Tracks, TracksCheck, TracksError};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -304,6 +304,12 @@ pub trait Devices: Send {
 
     /// The current geometry of one device.
     fn geometry(&self, device: DeviceId) -> Geometry;
+
+    /// The clock by which requests of `device` take time, if it is a virtual one; `None` if it is
+    /// that of the host.
+    fn clock_of(&self, _device: DeviceId) -> Option<VirtualClock> {
+        None
+    }
 
     /// Starts a request, without waiting for the device. Every request completes exactly once.
     fn submit(&mut self, request: Request);

@@ -5,6 +5,7 @@
 //! | `store.json` | what the store is: identity, paths of the devices, sizes, profiles |
 //! | `lock` | locked by the one process that has the store open; holds its number |
 //! | `profile.toml` | what the devices do, which settings follow from (`profiles.rs`) |
+//! | `profile.tracks` | searches for tracks that are not over (`searching.rs`) |
 //! | `session.json` | what the last session measured, for `stat` |
 //! | `data-0`, `log-0` | the devices, unless others were named |
 

@@ -3,7 +3,9 @@
 //!
 //! Files are measured through a file beside them, which has no name and vanishes with the process.
 //! What has content is written only if the caller says so; the raw devices of a store never are:
-//! of those, reads are measured, and what is known of writes is kept.
+//! of those, reads are measured, and what is known of writes is kept. Raw devices can also be
+//! searched for their tracks (`searching.rs`), first of all, so that a long search is not lost if
+//! the rest fails.
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
 
@@ -15,9 +17,10 @@ use super::clock::Clock;
 use super::description::{Description, LABEL_BYTES, described};
 use super::layout::{self, path_error, sync_file};
 use super::profiles::{PROFILE, position_of, profiles_to_toml};
+use super::searching::KeptSearches;
 use crate::device::{
     self, DeviceError, DeviceId, Devices, Effort, Geometry, HostDevices, HostOptions, HostPath,
-    Measurement, Operation, Profile, Progress, Range, Writes,
+    Measurement, Operation, Profile, Progress, Range, Tracks, Writes,
 };
 use crate::engine::Access;
 use crate::error::{Error, RequestError};
@@ -33,6 +36,18 @@ fn scratch_bytes(effort: Effort) -> u64 {
         Effort::Short => 256 << 20,
         Effort::Full => 1 << 30,
     }
+}
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasureOptions {
+    /// How thoroughly.
+    pub effort: Effort,
+    /// Whether writes are measured, by which content is lost.
+    pub writes: bool,
+    /// Whether raw devices are searched for their tracks, and the file in which searches are kept
+    /// that are not over. Of a store its data devices are searched.
+    pub tracks: Option<PathBuf>,
 }
 
 /// What a path is to a measurement.
@@ -89,62 +104,106 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// Measures what is at a path, which must not be in use. A folder is measured in a file of 1 GiB,
-/// or 256 MiB if it is to be short; with `writes`, the content of a file or a block device is lost.
+/// or 256 MiB if it is to be short; if writes are wanted, the content of a file or a block device
+/// is lost. `keep` gets the profile, before searches for tracks are forgotten.
 ///
 /// # Errors
-/// [`RequestError::Path`] with the path and why it cannot be measured;
-/// [`RetryError::InUse`](crate::RetryError::InUse).
-pub fn measure_path(
+/// [`RequestError::Path`] with the path and why it cannot be measured, or what disturbed the search
+/// for tracks, which then goes on the next time; [`RetryError::InUse`](crate::RetryError::InUse);
+/// the error of `keep`.
+pub fn measure_path<E: From<Error>>(
     path: &Path,
-    effort: Effort,
-    writes: bool,
+    wanted: &MeasureOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Profile, Error> {
-    let profile = match measurable(path)? {
+    keep: impl FnOnce(&Profile) -> Result<(), E>,
+) -> Result<Profile, E> {
+    let found = measurable(path)?;
+    if wanted.tracks.is_some() && !is_raw(path) {
+        return Err(no_raw_device(path, "it is none").into());
+    }
+    let mut searches = wanted.tracks.as_deref().map(KeptSearches::read).transpose()?;
+    let tracks = search(path, searches.as_mut(), progress)?;
+    let MeasureOptions { effort, writes, .. } = *wanted;
+    let profile = match found {
         Measurable::Store => Err(path_error(path, "a store, which has several devices")),
         Measurable::Folder(_) if !writes => Err(path_error(path, "there is nothing to read")),
         Measurable::Folder(folder) => measure_folder(&folder, effort, progress),
         Measurable::Content(_) => measure_device(path, effort, writes, progress),
     };
-    profile.map(|profile| Profile { name: path.display().to_string(), ..profile })
+    let profile = Profile { name: path.display().to_string(), tracks, ..profile? };
+    keep(&profile)?;
+    searches.map_or(Ok(()), KeptSearches::remove)?;
+    Ok(profile)
 }
 
 /// Measures the devices of the store in a folder, and keeps the profile there. Devices on one file
-/// system are measured once, in a file of 1 GiB. Without `writes`, and of raw devices in any case,
-/// reads are measured, and what is known of writes is kept, as are tracks.
+/// system are measured once, in a file of 1 GiB. If writes are not wanted, and of raw devices in
+/// any case, reads are measured, and what is known of writes is kept, as are tracks that are not
+/// searched.
 ///
 /// # Errors
 /// As [`measure_path`]; [`RetryError::InUse`](crate::RetryError::InUse) while the store is open.
 pub fn measure_store(
     folder: &Path,
-    effort: Effort,
-    writes: bool,
+    wanted: &MeasureOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Profile>, Error> {
     let (locked, description) = layout::lock(folder, Access::ReadWrite)?;
     let before = locked.read_profiles()?;
     let paths = description.paths(folder);
+    let data = &paths[..description.data.len()];
+    let is_searched = |path: &PathBuf| data.contains(path) && is_raw(path);
+    if wanted.tracks.is_some() && !data.iter().any(is_searched) {
+        return Err(no_raw_device(folder, "none of its data devices is one"));
+    }
+    let mut searches = wanted.tracks.as_deref().map(KeptSearches::read).transpose()?;
     let mut profiles = Vec::new();
     for measured in &description.profiles {
         let device = measured.devices.first().copied().unwrap_or(0);
         let path = &paths[usize::from(device)];
-        let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-        let mut found = match is_file && writes {
-            true => measure_folder(&folder_of(path), effort, progress)?,
-            false => measure_device(path, effort, false, progress)?,
-        };
         let before = position_of(&before, DeviceId(device)).map(|position| &before[position]);
-        found.tracks = before.and_then(|before| before.tracks.clone());
-        found.writes = match found.writes {
+        let searches = searches.as_mut().filter(|_| is_searched(path));
+        let searched = search(path, searches, progress)?;
+        let tracks = searched.or_else(|| before.and_then(|before| before.tracks.clone()));
+        let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
+        let found = match is_file && wanted.writes {
+            true => measure_folder(&folder_of(path), wanted.effort, progress)?,
+            false => measure_device(path, wanted.effort, false, progress)?,
+        };
+        let writes = match found.writes {
             None => before.and_then(|before| before.writes),
             Some(writes) => Some(Writes { block_writes: measured.profile.block_writes, ..writes }),
         };
-        let devices = measured.devices.clone();
-        profiles.push(Profile { name: path.display().to_string(), devices, ..found });
+        let (name, devices) = (path.display().to_string(), measured.devices.clone());
+        profiles.push(Profile { name, devices, writes, tracks, ..found });
     }
     sync_file(&folder.join(PROFILE), &profiles_to_toml(&profiles))?;
     device::sync_folder(folder).map_err(|error| path_error(folder, error))?;
+    searches.map_or(Ok(()), KeptSearches::remove)?;
     Ok(profiles)
+}
+
+/// Whether a path is a block device.
+fn is_raw(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+fn no_raw_device(path: &Path, why: &str) -> Error {
+    let reason = "a search for tracks takes a raw device, because files need not be contiguous";
+    path_error(path, format!("{reason}, and {why}"))
+}
+
+/// Searches a raw device for its tracks, if that is wanted.
+fn search(
+    path: &Path,
+    searches: Option<&mut KeptSearches>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Tracks>, Error> {
+    let Some(searches) = searches else { return Ok(None) };
+    let mut devices = open(path, false)?;
+    let clock = Clock::start();
+    let searched = (path, &mut devices as &mut dyn Devices, DeviceId(0));
+    searches.search(searched, || clock.elapsed(), progress).map(Some)
 }
 
 /// Measures a file system, in a file of this folder.
@@ -180,12 +239,15 @@ fn measure_device(
     writes: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Profile, Error> {
-    let options = HostOptions { read_only: !writes, ..HostOptions::default() };
-    let paths = [HostPath { path: path.to_owned(), create: false }];
-    let mut devices = HostDevices::open(&paths, options)?;
+    let mut devices = open(path, writes)?;
     let Geometry { size_bytes, .. } = devices.geometry(DeviceId(0));
     let range = Range { offset: 0, bytes: size_bytes - size_bytes % 4096 };
     measure(&mut devices, path, &Measurement { effort, range, writes }, progress)
+}
+
+fn open(path: &Path, writes: bool) -> Result<HostDevices, Error> {
+    let options = HostOptions { read_only: !writes, ..HostOptions::default() };
+    HostDevices::open(&[HostPath { path: path.to_owned(), create: false }], options)
 }
 
 fn measure(

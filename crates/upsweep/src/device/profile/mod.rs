@@ -65,7 +65,8 @@ pub struct Profile {
     /// looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<Parallelism>,
-    /// The tracks of a rotating drive; `None` if they were not looked for, or none were found.
+    /// The tracks of a rotating drive; `None` if they were not looked for, and without any if none
+    /// were found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracks: Option<Tracks>,
     /// Regions of a rotating drive, in order.
@@ -186,7 +187,7 @@ impl Profile {
     /// bytes of each, and how many. Tracks, or else stripe units; nothing if neither is known.
     #[must_use]
     pub fn units(&self) -> Vec<(u64, u64, u64)> {
-        if let Some(tracks) = &self.tracks {
+        if let Some(tracks) = self.tracks.as_ref().filter(|tracks| tracks.count() > 0) {
             let unit = |of: &Stretch| (of.offset, of.track_bytes, of.tracks);
             return tracks.stretches.iter().map(unit).collect();
         }

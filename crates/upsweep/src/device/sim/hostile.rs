@@ -51,7 +51,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::volatile::{PowerCut, SECTOR_BYTES, Volatile, Write};
-use super::{LatencyModel, MemoryDevices, Simulated};
+use super::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
 use crate::device::random::SplitMix64;
 use crate::device::{
     Buffer, Class, Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request, Token,
@@ -546,6 +546,10 @@ impl<D: Simulated> Devices for HostileDevices<D> {
 
     fn geometry(&self, device: DeviceId) -> Geometry {
         self.bank.geometry(device)
+    }
+
+    fn clock_of(&self, device: DeviceId) -> Option<VirtualClock> {
+        self.bank.clock_of(device)
     }
 
     fn submit(&mut self, request: Request) {

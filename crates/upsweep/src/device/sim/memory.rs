@@ -341,6 +341,10 @@ impl Devices for MemoryDevices {
         self.device(device).geometry.clone()
     }
 
+    fn clock_of(&self, _device: DeviceId) -> Option<VirtualClock> {
+        Some(self.clock.clone())
+    }
+
     fn submit(&mut self, request: Request) {
         let check = match self.devices.get(usize::from(request.device.0)) {
             Some(device) => device.check(&request.operation),

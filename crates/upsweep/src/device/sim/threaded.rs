@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use super::memory::VirtualClock;
 use crate::device::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use crate::device::completions::Completions;
 use crate::device::{
@@ -98,6 +99,10 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
 
     fn geometry(&self, device: DeviceId) -> Geometry {
         self.session.lock().geometry(device)
+    }
+
+    fn clock_of(&self, device: DeviceId) -> Option<VirtualClock> {
+        self.session.lock().clock_of(device)
     }
 
     fn submit(&mut self, request: Request) {

@@ -199,7 +199,8 @@ fn figures_of_no_use_are_refused_by_name() {
             track_bytes,
             tracks,
         };
-        Some(Tracks { stretches: stretches.iter().map(stretch).collect(), turn_ns: 6_000_000 })
+        let stretches = stretches.iter().map(stretch).collect();
+        Some(Tracks { stretches, turn_ns: 6_000_000, ..Tracks::default() })
     };
     for wrong in [&[(0, 8192, 3), (16384, 8192, 1)][..], &[(0, 8192, 0)], &[(1, u64::MAX, 2)]] {
         let shown = refused(&|profile| profile.tracks = tracks(wrong));

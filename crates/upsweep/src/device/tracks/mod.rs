@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::random::SplitMix64;
 use super::{DeviceError, DeviceId, Devices, Geometry, read_alone};
-pub use check::TracksCheck;
+pub use check::{TRACKS_LOOKED_AT, TracksCheck};
 use region::Region;
 use rotation::Rotation;
 
@@ -41,6 +41,8 @@ use rotation::Rotation;
 const REGIONS: u64 = 512;
 /// Fewest blocks of a region.
 const REGION_BLOCKS_MIN: u64 = 1 << 12;
+/// Tracks that are looked at again at the end of a search.
+const LOOKED_AT_IN_SEARCH: u64 = 160;
 
 /// Why the tracks of a device were not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +58,14 @@ pub enum TracksError {
     /// Try again on an idle device.
     #[error("times of reads near byte {0} do not agree: is the device idle?")]
     Disturbed(u64),
+    /// Tracks were found, and a second look at some of them does not confirm it: other requests
+    /// have disturbed the search. Search again on an idle device.
+    #[error(
+        "of {} tracks that were looked at again, {} are where they were found: is the device idle?",
+        .0.looked_at,
+        .0.confirmed
+    )]
+    Unconfirmed(TracksCheck),
 }
 
 /// Equally long tracks, one after another.
@@ -69,13 +79,16 @@ pub struct Stretch {
     pub tracks: u64,
 }
 
-/// The tracks of a device, in order and without gaps.
+/// The tracks of a device, in order and without gaps; none if none were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tracks {
-    /// The tracks, as few stretches as possible.
-    pub stretches: Vec<Stretch>,
     /// Time of a turn, in nanoseconds.
     pub turn_ns: u64,
+    /// What a second look at some of them saw when they were found.
+    #[serde(default)]
+    pub check: TracksCheck,
+    /// The tracks, as few stretches as possible.
+    pub stretches: Vec<Stretch>,
 }
 
 impl Tracks {
@@ -93,7 +106,7 @@ impl Tracks {
             }
             offset = end;
         }
-        Self { stretches, turn_ns }
+        Self { stretches, turn_ns, check: TracksCheck::default() }
     }
 
     /// The byte behind the last track.
@@ -231,6 +244,45 @@ impl TrackSearch {
             read_alone(devices, device, offset, bytes as usize)?;
             Ok(now())
         })
+    }
+
+    /// Searches a device of a bank that nothing else uses, from wherever this search is to its end,
+    /// and looks at some of the tracks again. `each` is called after each round, and may keep the
+    /// search, or end it with an error. `now` returns the time since any fixed moment.
+    /// Cost: 3 to 12 reads for each track on simulated drives.
+    ///
+    /// # Errors
+    /// [`TracksError`], after which the search can go on; or the error of `each`.
+    pub fn run_on<E: From<TracksError>>(
+        &mut self,
+        devices: &mut dyn Devices,
+        device: DeviceId,
+        now: impl Fn() -> Duration,
+        mut each: impl FnMut(&Self) -> Result<(), E>,
+    ) -> Result<Tracks, E> {
+        while !self.round_on(devices, device, &now)? {
+            each(self)?;
+        }
+        let found = self.tracks()?;
+        let check = found.check_on(devices, device, LOOKED_AT_IN_SEARCH, now);
+        let check = check.map_err(TracksError::from)?;
+        if check.is_right() {
+            return Ok(Tracks { check, ..found });
+        }
+        Err(TracksError::Unconfirmed(check).into())
+    }
+
+    /// Whether it is a search of a device with this geometry.
+    #[must_use]
+    pub fn is_of(&self, geometry: &Geometry) -> bool {
+        let block_bytes = u64::from(geometry.logical_block_bytes);
+        (self.block_bytes, self.blocks) == (block_bytes, geometry.size_bytes / block_bytes)
+    }
+
+    /// Whether the device was seen to turn.
+    #[must_use]
+    pub fn has_seen_rotation(&self) -> bool {
+        self.turn_ns > 0
     }
 
     /// Reads so far.
