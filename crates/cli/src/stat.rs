@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::layers::runtime::{Choice, SpillStatus};
+use upsweep::layers::runtime::{BoundariesStatus, Choice, SpillStatus};
 use upsweep::metrics::{Distribution, Readings};
 use upsweep::{LogMode, Status};
 
@@ -114,6 +114,9 @@ fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
         let about = format!("{} of {size}{holes}, {}, {cache}", device.path, device.engine);
         row(out, device.role, &about)?;
         device.reasons.iter().try_for_each(|reason| row(out, "", reason))?;
+        if let Some(known) = &device.boundaries {
+            row(out, "", &boundaries(known))?;
+        }
     }
     row(out, "profile", &status.profile_reason)?;
     row(out, "chosen", &status.reason)?;
@@ -121,6 +124,14 @@ fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
         row(out, name, &format!("{}: {reason}", text::size(*bytes)))?;
     }
     row(out, "pages of the log", &status.log_page_reason)
+}
+
+/// What the profile of a device knows of its boundaries, and whether they are used.
+fn boundaries(known: &BoundariesStatus) -> String {
+    let BoundariesStatus { of, count, confidence, is_used, reason, .. } = known;
+    let used = if *is_used { "kept to" } else { "not used" };
+    let (count, percent) = (text::count(*count), 100.0 * confidence);
+    format!("{count} {of} by the profile, {percent:.1} % certain; {used}: {reason}")
 }
 
 fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {

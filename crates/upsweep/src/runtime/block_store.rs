@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::blocks::Blocks;
+use super::boundaries::{self, BoundariesStatus};
 use super::clock::{Clock, TimeOfDay};
 use super::description::{self, Described, Names};
 use super::layout::{self, CreateOptions, Folder};
@@ -30,7 +31,7 @@ use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::policy;
+use crate::engine::policy::{self, Shape};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
     self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SnapshotId, SpaceId,
@@ -40,7 +41,6 @@ use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::events::event;
 use crate::log::Seq;
 use crate::metrics::Readings;
-use crate::placement::Boundaries;
 
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
@@ -48,6 +48,8 @@ pub(super) struct Inner {
     /// None if it was opened on a bank.
     folder: Option<Folder>,
     described: Described,
+    /// Of each data device.
+    known_boundaries: Vec<Option<BoundariesStatus>>,
     cpu_at_open: std::time::Duration,
     memory_bytes: usize,
     workers: usize,
@@ -220,18 +222,15 @@ impl BlockStore {
         registry: &Registry,
         access: Access,
     ) -> Result<Self, Error> {
-        let mut shape = described.shape();
-        for (device, boundaries) in described.data().zip(&mut shape.boundaries) {
-            // Where a file lies on its device is not known.
-            if devices.geometry(device).growable {
-                *boundaries = Boundaries::default();
-            }
-        }
+        let clock = Clock::start();
+        let is_read_only = access == Access::ReadOnly;
+        let (boundaries, known_boundaries) =
+            boundaries::check(&mut *devices, &described, &clock, is_read_only);
+        let shape = Shape { boundaries, ..described.shape() };
         let config = options.config(&shape)?;
         if access != Access::ReadOnly {
             options.check_devices(&described.description)?;
         }
-        let clock = Clock::start();
         let mut core = engine::open(&mut *devices, config, registry, access)?;
         let took = clock.elapsed();
         core.metrics().open_seconds.set(took.as_secs_f64());
@@ -258,6 +257,7 @@ impl BlockStore {
             threads: std::sync::Mutex::new(threads),
             folder,
             described,
+            known_boundaries,
             cpu_at_open: device::process_cpu(),
             memory_bytes: options.memory_bytes,
             workers,
@@ -608,6 +608,7 @@ impl BlockStore {
         status::gather(&status::Sources {
             shared: &inner.shared,
             described: &inner.described,
+            known_boundaries: &inner.known_boundaries,
             folder: inner.folder.as_ref(),
             cpu,
             memory_bytes: inner.memory_bytes,

@@ -111,16 +111,11 @@ impl Described {
         (self.description.data_count()..self.description.device_count()).map(DeviceId)
     }
 
-    /// What the configuration of the store follows from.
+    /// What the configuration of the store follows from, but for boundaries of devices.
     pub(super) fn shape(&self) -> Shape {
         let data = self.data().filter_map(|device| self.profile(device));
         let log = self.log().filter_map(|device| self.profile(device));
-        let shape = self.description.shape();
-        let boundaries = self.data().map(|device| {
-            let known = self.profile(device);
-            known.map(|profile| policy::boundaries(profile, shape.block_bytes)).unwrap_or_default()
-        });
-        Shape { suited: Suited::of(data, log), boundaries: boundaries.collect(), ..shape }
+        Shape { suited: Suited::of(data, log), ..self.description.shape() }
     }
 }
 
@@ -535,7 +530,7 @@ const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{MemoryDevices, Parallelism, Stripes, ThreadedDevices};
+    use crate::device::{MemoryDevices, ThreadedDevices};
 
     #[test]
     fn descriptions_of_before_have_pages_of_4096_bytes() {
@@ -587,20 +582,6 @@ mod tests {
             profiles: figures(&found),
         };
         assert!(description.log_shares_device());
-        let units_of = |unit_bytes: u64| {
-            let stripes = Stripes { unit_bytes, ways: 4, confidence: 1.0 };
-            let parallelism =
-                Some(Parallelism { stripes: Some(stripes), ..Parallelism::default() });
-            let striped = |found: &Profile| Profile { parallelism, ..found.clone() };
-            let mut profiles = found.clone();
-            profiles[2] = striped(&found[2]);
-            let description = description.clone();
-            let boundaries = Described { description, profiles }.shape().boundaries;
-            boundaries.iter().map(|of| of.unit_of(100_000)).collect::<Vec<_>>()
-        };
-        let none = (0, u64::MAX);
-        assert_eq!(units_of(65_536), [none, (65_536, 131_072)]);
-        assert_eq!(units_of(32_768), [none; 2], "of two blocks");
         let text = to_json(&description);
         assert_eq!(Description::parse(text.as_bytes()).as_ref(), Ok(&description));
         let mut lacking = description;

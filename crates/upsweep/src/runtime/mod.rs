@@ -10,6 +10,7 @@
 
 mod block_store;
 mod blocks;
+mod boundaries;
 pub mod callers;
 mod choices;
 mod clock;
@@ -43,6 +44,7 @@ pub use crate::engine::{
 };
 pub use block_store::BlockStore;
 pub use blocks::Blocks;
+pub use boundaries::BoundariesStatus;
 pub use choices::Choice;
 pub use clock::{Moment, WallClock, unix_us};
 pub use layout::CreateOptions;

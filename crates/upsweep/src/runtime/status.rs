@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::boundaries::BoundariesStatus;
 use super::choices::{self, Choice};
 use super::description::{Described, Description};
 use super::layout::Folder;
@@ -97,6 +98,8 @@ pub struct DeviceStatus {
     pub reasons: Vec<String>,
     /// What was measured of it.
     pub profile: DeviceProfile,
+    /// The boundaries that its profile knows, if it is for data.
+    pub boundaries: Option<BoundariesStatus>,
 }
 
 /// Where memory goes, in bytes.
@@ -263,6 +266,8 @@ pub struct Bound {
 pub(super) struct Sources<'a> {
     pub(super) shared: &'a Shared,
     pub(super) described: &'a Described,
+    /// Of each data device.
+    pub(super) known_boundaries: &'a [Option<BoundariesStatus>],
     /// None if the store was opened on a bank.
     pub(super) folder: Option<&'a Folder>,
     pub(super) cpu: Duration,
@@ -439,6 +444,7 @@ fn devices(sources: &Sources<'_>, bank: &dyn Bank) -> Vec<DeviceStatus> {
             direct: found.direct,
             reasons: found.reasons,
             profile: described.figures(device),
+            boundaries: sources.known_boundaries.get(usize::from(index)).cloned().flatten(),
         }
     });
     devices.collect()

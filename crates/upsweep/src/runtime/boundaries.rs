@@ -1,0 +1,159 @@
+//! Which boundaries of the data devices are used: those of profiles, where they hold.
+//!
+//! A profile may be of another device, or edited, and boundaries that are none cost space and gain
+//! nothing. So tracks and stripe units are checked at each open, by reads that take a second or so
+//! for each device. Where a file lies on its device is not known, so boundaries are those of raw
+//! devices only.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::clock::Clock;
+use super::description::Described;
+use crate::device::{Bank, DeviceError, DeviceId, Profile, Stripes, TRACKS_LOOKED_AT, Tracks};
+use crate::engine::policy;
+use crate::events::event;
+use crate::placement::Boundaries;
+
+/// The boundaries of a data device that its profile knows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BoundariesStatus {
+    /// What is between them: `tracks` or `stripe units`.
+    pub of: &'static str,
+    /// How many there are.
+    pub count: u64,
+    /// How certain the profile is of them, from 0 to 1.
+    pub confidence: f64,
+    /// Whether blocks and runs keep to them.
+    pub is_used: bool,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// What a profile says.
+enum Known<'a> {
+    Tracks(&'a Tracks),
+    Stripes(Stripes),
+}
+
+impl<'a> Known<'a> {
+    fn of(profile: &'a Profile) -> Option<Self> {
+        let tracks = profile.tracks.as_ref().filter(|tracks| tracks.count() > 0);
+        let stripes = || profile.parallelism.and_then(|found| found.stripes).map(Self::Stripes);
+        tracks.map(Self::Tracks).or_else(stripes)
+    }
+
+    /// Looks whether it holds; why it does or does not.
+    fn check(
+        &self,
+        devices: &mut dyn Bank,
+        device: DeviceId,
+        now: impl Fn() -> Duration,
+    ) -> Result<(bool, String), DeviceError> {
+        match self {
+            Self::Tracks(tracks) => {
+                let found = tracks.check_on(devices, device, TRACKS_LOOKED_AT, now)?;
+                let (looked_at, confirmed) = (found.looked_at, found.confirmed);
+                let says = "that were looked at are where the profile says";
+                Ok((found.is_right(), format!("{confirmed} of {looked_at} {says}")))
+            }
+            Self::Stripes(stripes) => {
+                let holds = stripes.check_on(devices, device, now)?;
+                let says = match holds {
+                    true => "two reads together take longer on one drive than on two",
+                    false => "where they say that two reads are on one drive, these take no longer",
+                };
+                Ok((holds, says.to_owned()))
+            }
+        }
+    }
+}
+
+/// The boundaries to use on all data devices, and what is known of them, with nothing in flight.
+/// `is_read_only` if nothing will be written, so that none are needed. Cost: that of
+/// [`Tracks::check`] and [`Stripes::check`]; nothing is read where no boundaries are known.
+pub(super) fn check(
+    devices: &mut dyn Bank,
+    described: &Described,
+    clock: &Clock,
+    is_read_only: bool,
+) -> (Vec<Boundaries>, Vec<Option<BoundariesStatus>>) {
+    let of = |device| {
+        let profile = described.profile(device)?;
+        check_device(devices, device, profile, described, clock, is_read_only)
+    };
+    let checked = described.data().map(of);
+    checked.map(|known| known.map_or_else(Default::default, |(of, said)| (of, Some(said)))).unzip()
+}
+
+fn check_device(
+    devices: &mut dyn Bank,
+    device: DeviceId,
+    profile: &Profile,
+    described: &Described,
+    clock: &Clock,
+    is_read_only: bool,
+) -> Option<(Boundaries, BoundariesStatus)> {
+    let known = Known::of(profile)?;
+    let count = profile.units().iter().map(|unit| unit.2).sum();
+    let boundaries = policy::boundaries(profile, described.description.block_bytes);
+    let (of, confidence) = match &known {
+        Known::Tracks(tracks) => ("tracks", tracks.check.confidence()),
+        Known::Stripes(stripes) => ("stripe units", stripes.confidence),
+    };
+    let (is_used, reason) = if devices.geometry(device).growable {
+        (false, "where a file lies on its device is not known".to_owned())
+    } else if is_read_only {
+        (false, "nothing is written".to_owned())
+    } else if boundaries.is_empty() {
+        (false, "images would leave too much of them".to_owned())
+    } else {
+        match unchecked(&known, profile) {
+            Some(reason) => (false, reason),
+            None => checked(&known, devices, device, clock),
+        }
+    };
+    let boundaries = if is_used { boundaries } else { Boundaries::default() };
+    Some((boundaries, BoundariesStatus { of, count, confidence, is_used, reason }))
+}
+
+/// Why these are not even looked at; `None` if they may hold.
+fn unchecked(known: &Known<'_>, profile: &Profile) -> Option<String> {
+    match known {
+        Known::Tracks(_) if !profile.rotational => {
+            Some("by the profile the device does not rotate".to_owned())
+        }
+        Known::Stripes(stripes) if stripes.confidence < Stripes::CONFIDENCE_MIN => {
+            let least = Stripes::CONFIDENCE_MIN;
+            Some(format!("the profile is certain to {}, not to {least}", stripes.confidence))
+        }
+        _ => None,
+    }
+}
+
+fn checked(
+    known: &Known<'_>,
+    devices: &mut dyn Bank,
+    device: DeviceId,
+    clock: &Clock,
+) -> (bool, String) {
+    let own = devices.clock_of(device);
+    let now = || match &own {
+        Some(clock) => Duration::from_micros(clock.now_us()),
+        None => clock.elapsed(),
+    };
+    let (is_used, reason) = known
+        .check(devices, device, now)
+        .unwrap_or_else(|error| (false, format!("looking at them failed: {error}")));
+    if !is_used {
+        event!(
+            warn,
+            device = device.0,
+            reason = reason.as_str(),
+            "the boundaries of a profile do not hold, and are not used"
+        );
+    }
+    (is_used, reason)
+}
