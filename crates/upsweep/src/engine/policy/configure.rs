@@ -4,7 +4,6 @@ use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::limits::SCAN_REQUESTS_LIMIT;
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
 use super::suited::Suited;
-use crate::device::GAP_BYTES_MAX;
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
@@ -216,7 +215,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         scan_requests_in_flight,
         scan_requests_beside_queries,
         scan_bytes_max: scan_bytes_max(scan_requests_in_flight, memory_bytes, scale),
-        scan_gap_bytes_max: if shape.rotates { GAP_BYTES_MAX } else { 0 },
+        scan_gap_bytes_max: if shape.rotates { shape.suited.gap_bytes } else { 0 },
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
         spill_fill_percent: options.spill_fill_percent,

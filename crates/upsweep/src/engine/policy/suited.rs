@@ -1,6 +1,6 @@
 //! Sizes and numbers of requests that suit the devices of a store.
 
-use crate::device::{Profile, Stripes};
+use crate::device::{GAP_BYTES_MAX, Profile, Stripes};
 use crate::placement::Boundaries;
 
 /// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured.
@@ -12,6 +12,7 @@ const SCAN_REQUEST_BYTES: u64 = 256 << 10;
 const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
 const SCAN_REQUEST_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
+const GAP_BYTES_RANGE: (u64, u64) = (16 << 10, 512 << 10);
 /// Images are kept from straddling the boundaries of units of at least so many blocks.
 const UNIT_BLOCKS_MIN: u64 = 4;
 
@@ -30,6 +31,9 @@ pub struct Suited {
     pub scan_request_bytes: u64,
     /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one.
     pub stripe_bytes: u64,
+    /// The longest gap between blocks that a request of a scan reads over, in bytes: what every
+    /// rotating drive streams in the time of a small read. Other devices read each by itself.
+    pub gap_bytes: u64,
 }
 
 /// The boundaries of a data device with this profile that images should not straddle: none if
@@ -49,6 +53,7 @@ impl Default for Suited {
             log_batch_bytes: LOG_BATCH_BYTES,
             scan_request_bytes: SCAN_REQUEST_BYTES,
             stripe_bytes: 0,
+            gap_bytes: GAP_BYTES_MAX,
         }
     }
 }
@@ -80,10 +85,16 @@ impl Suited {
             let stripes = profile.parallelism.and_then(|found| found.stripes);
             stripes.map(|Stripes { unit_bytes, ways, .. }| unit_bytes.saturating_mul(ways))
         };
+        let of_gap = |profile: &&Profile| {
+            let (rate, us) = (profile.reads.streaming_bytes_per_second, profile.reads.small_us);
+            let bytes = rate.saturating_mul(us) / 1_000_000;
+            bytes - bytes % 4096
+        };
         let data: Vec<&Profile> = data.into_iter().collect();
         let of_data = |of: &dyn Fn(&Profile) -> u64, range| {
             most(&mut data.iter().map(|profile| of(profile)), range)
         };
+        let gap_bytes = data.iter().filter(|profile| profile.rotational).map(of_gap).min();
         let log_batch_bytes = most(&mut log.into_iter().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
         Self {
             run_bytes: of_data(&of_run, RUN_BYTES_RANGE).unwrap_or(RUN_BYTES),
@@ -91,6 +102,8 @@ impl Suited {
             scan_request_bytes: of_data(&of_scan, SCAN_REQUEST_BYTES_RANGE)
                 .unwrap_or(SCAN_REQUEST_BYTES),
             stripe_bytes: data.iter().filter_map(of_stripe).max().unwrap_or(0),
+            gap_bytes: gap_bytes
+                .map_or(GAP_BYTES_MAX, |bytes| bytes.clamp(GAP_BYTES_RANGE.0, GAP_BYTES_RANGE.1)),
         }
     }
 }

@@ -253,6 +253,7 @@ proptest! {
         let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);
         prop_assert_eq!(config.check(), Ok(()));
         prop_assert!(config.fanout_min >= 6);
+        prop_assert_eq!(config.scan_gap_bytes_max > 0, rotates);
         prop_assert!(config.spill_segment_bytes > 0);
         prop_assert!(config.log_batch_bytes <= config.log_segment_bytes);
     }

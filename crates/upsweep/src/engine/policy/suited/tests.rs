@@ -20,8 +20,7 @@ fn the_most_demanding_device_counts() {
         .map(|(mixed, batch)| profile(mixed * KIB, batch * KIB));
     let suited = Suited::of(&profiles, &profiles[1..]);
     let [run_bytes, log_batch_bytes, scan_request_bytes] = [1024, 256, 128].map(|kib| kib * KIB);
-    let stripe_bytes = 0;
-    let expected = Suited { run_bytes, log_batch_bytes, scan_request_bytes, stripe_bytes };
+    let expected = Suited { run_bytes, log_batch_bytes, scan_request_bytes, ..Suited::default() };
     assert_eq!(suited, expected);
     assert_eq!(Suited::of(None, None), Suited::default());
     let of_log = Suited { log_batch_bytes: 128 * KIB, ..Suited::default() };
@@ -56,6 +55,26 @@ fn a_scan_of_a_rotating_drive_has_requests_that_suit_it_beside_others() {
     assert_eq!(Suited::of([&found], None).scan_request_bytes, 256 * KIB);
     found.rotational = true;
     assert_eq!(Suited::of([&found], None).scan_request_bytes, 768 * KIB);
+}
+
+#[test]
+fn a_gap_is_read_over_if_that_takes_no_longer_than_a_small_read() {
+    let rotating = |bytes_per_second, small_us| {
+        let mut found = profile(256 * KIB, 128 * KIB);
+        found.rotational = true;
+        found.reads.streaming_bytes_per_second = bytes_per_second;
+        found.reads.small_us = small_us;
+        found
+    };
+    let gap_kib = |profiles: &[Profile]| Suited::of(profiles, None).gap_bytes / KIB;
+    let solid = profile(256 * KIB, 128 * KIB);
+    let [old, new] = [rotating(17 << 20, 6000), rotating(60 << 20, 5000)];
+    assert_eq!(gap_kib(std::slice::from_ref(&old)), 104);
+    assert_eq!(gap_kib(&[new.clone(), old, solid.clone()]), 104);
+    assert_eq!(gap_kib(&[new, solid.clone()]), 304);
+    assert_eq!(gap_kib(&[rotating(1, 1)]), 16);
+    assert_eq!(gap_kib(&[rotating(u64::MAX, 9000)]), 512);
+    assert_eq!(gap_kib(&[solid]), 256, "of none that rotates nothing is known");
 }
 
 #[test]
