@@ -11,6 +11,13 @@ const PANELS: (usize, usize) = (3, 2);
 /// Colours that can be told apart also by those who see few colours (Okabe and Ito).
 const COLOURS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
 
+/// Of a panel: around it, of the labels at its left, and of its title with the legend.
+const MARGIN: i32 = 14;
+const LABELS_WIDTH: i32 = 64;
+const HEAD_HEIGHT: i32 = 56;
+/// About that of a character of the legend.
+const CHARACTER_WIDTH: i32 = 7;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A line of a panel.
@@ -143,15 +150,30 @@ fn label(value: f64, is_bytes: bool) -> String {
     }
 }
 
+/// Draws which line is which in a row, where no line can be behind it.
+fn draw_legend(area: &Area<'_>, panel: &Panel) -> Drawn {
+    let style = ("sans-serif", 13).into_font().color(&BLACK);
+    let mut x = MARGIN + LABELS_WIDTH;
+    for (line, colour) in panel.lines.iter().zip(COLOURS) {
+        area.draw(&PathElement::new([(x, 10), (x + 22, 10)], colour.stroke_width(2)))?;
+        area.draw(&Circle::new((x + 11, 10), 3, colour.filled()))?;
+        area.draw(&Text::new(line.name, (x + 28, 3), style.clone()))?;
+        x += 50 + CHARACTER_WIDTH * line.name.chars().count() as i32;
+    }
+    Ok(())
+}
+
 fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
+    let (head, area) = area.split_vertically(HEAD_HEIGHT);
+    draw_legend(&head.titled(panel.title, ("sans-serif", 17))?, panel)?;
     let all = panel.lines.iter().flat_map(|line| line.points.iter().copied());
     let (x, y) = (range(all.clone().map(|point| point.0)), range(all.map(|point| point.1)));
     let is_bytes = panel.x.starts_with("bytes");
-    let mut chart = ChartBuilder::on(area)
-        .caption(panel.title, ("sans-serif", 17))
-        .margin(14)
+    let mut chart = ChartBuilder::on(&area)
+        .margin(MARGIN)
+        .margin_top(0)
         .x_label_area_size(44)
-        .y_label_area_size(64)
+        .y_label_area_size(LABELS_WIDTH)
         .build_cartesian_2d(x.log_scale().base(2.0), y.log_scale().base(2.0))?;
     chart
         .configure_mesh()
@@ -165,18 +187,9 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         .draw()?;
     for (line, colour) in panel.lines.iter().zip(COLOURS) {
         let style = colour.stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(line.points.iter().copied(), style))?
-            .label(line.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
         let marks = line.points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
         chart.draw_series(marks)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
     Ok(())
 }
