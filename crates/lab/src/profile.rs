@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use upsweep::layers::device::drive::Layout;
 use upsweep::layers::device::{
     self, Completion, DeviceId, Devices, Effort, Geometry, Measurement, Operation, Profile, Range,
     Request, Simulated, TrackSearch, Tracks, TracksError,
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Problem> {
     std::fs::create_dir_all(&arguments.output)
         .map_err(|error| Problem::file(&arguments.output, &error))?;
     Progress::new().each(&ids, |id| {
-        let mut profile = measured(id, arguments.seed)?;
+        let mut profile = measured(id, Effort::Full, arguments.seed)?;
         if arguments.tracks && profile.rotational {
             profile.tracks = Some(tracks(id, arguments.seed)?);
         }
@@ -98,20 +99,44 @@ fn tracks(id: &str, seed: u64) -> Result<Tracks, Problem> {
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such device; [`Problem::Simulation`] if it cannot be measured.
-pub(crate) fn measured(id: &str, seed: u64) -> Result<Profile, Problem> {
+pub(crate) fn measured(id: &str, effort: Effort, seed: u64) -> Result<Profile, Problem> {
     let rotates = banks::ids().any(|known| known == id);
     let bank = match rotates {
         true => banks::full_drives(id, 1, None, seed)?,
         false => banks::solid_state(id, 1, FILLED_PERCENT, u64::MAX, seed)?,
     };
+    Ok(Profile { name: id.to_owned(), ..measured_of(bank, effort)? })
+}
+
+/// The profile of the first device of a bank.
+///
+/// # Errors
+/// [`Problem::Simulation`] if it cannot be measured.
+pub(crate) fn measured_of(bank: Box<dyn Simulated>, effort: Effort) -> Result<Profile, Problem> {
     let bytes = bank.geometry(DeviceId(0)).size_bytes;
     let range = Range { offset: 0, bytes: bytes - bytes % 4096 };
-    let measurement = Measurement { effort: Effort::Full, range, writes: true };
+    let measurement = Measurement { effort, range, writes: true };
     let clock = bank.clock();
     let now = || Duration::from_micros(clock.now_us());
     let mut bank = Zeros(bank);
     let found = device::measure(&mut bank, DeviceId(0), &measurement, now, &mut |_| ());
-    let wrong =
-        |error: device::DeviceError| Problem::Simulation(format!("the profile of {id}: {error}"));
-    Ok(Profile { name: id.to_owned(), ..found.map_err(wrong)? })
+    found.map_err(|error| Problem::Simulation(format!("a profile: {error}")))
+}
+
+/// The profile of a drive that is simulated in full, in short, with its tracks, as the search of
+/// the product finds them: all of them.
+///
+/// # Errors
+/// As [`measured`].
+pub(crate) fn with_tracks(id: &str, seed: u64) -> Result<Profile, Problem> {
+    let (description, mut at) = (banks::description(id)?, 0);
+    let layout = Layout::new(&description);
+    let sector_bytes = u64::from(description.capacity.sector_bytes);
+    let ends = layout.pieces(0, layout.lbns()).into_iter().map(|piece| {
+        at += u64::from(piece.sectors) * sector_bytes;
+        at
+    });
+    let turn_ns = (60e9 / description.mechanics.rpm) as u64;
+    let tracks = Tracks::between([0].into_iter().chain(ends), turn_ns);
+    Ok(Profile { tracks: Some(tracks), ..measured(id, Effort::Short, seed)? })
 }

@@ -72,6 +72,7 @@ const STRIPING: Striping = Striping {
     drives: DATA_DISKS,
     parity: false,
     strip_bytes: 64 << 10,
+    drive_offset: 0,
     used_bytes: VANILLA_BYTES,
     one_by_one: false,
 };

@@ -70,8 +70,14 @@ impl Case {
                 let bank = banks::full_drives(drive, drives, None, seed)?;
                 let turn = unit * u64::from(drives - u16::from(parity));
                 let used_bytes = USED_BYTES / turn * turn;
-                let striping =
-                    Striping { drives, parity, strip_bytes: unit, used_bytes, one_by_one: false };
+                let striping = Striping {
+                    drives,
+                    parity,
+                    strip_bytes: unit,
+                    drive_offset: 0,
+                    used_bytes,
+                    one_by_one: false,
+                };
                 Ok(Box::new(Raid::new(bank, striping)))
             }
             Self::Drive(id) => banks::part_of_full_drive(id, USED_BYTES, seed),

@@ -21,9 +21,13 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod lachesis_compound;
 mod lachesis_efficiency;
+mod lachesis_raid;
+mod lachesis_scans;
 mod lachesis_stripes;
 mod lachesis_tracks;
+mod lachesis_updates;
 mod modern;
 mod modern_stores;
 mod petabyte;
@@ -71,6 +75,9 @@ pub(crate) const ALL: &[Experiment] = &[
     lachesis_tracks::EXPERIMENT,
     lachesis_efficiency::EXPERIMENT,
     lachesis_stripes::EXPERIMENT,
+    lachesis_scans::EXPERIMENT,
+    lachesis_raid::EXPERIMENT,
+    lachesis_updates::EXPERIMENT,
     modern::DRIVE,
     modern::SOLID_STATE,
     petabyte::EXPERIMENT,

@@ -28,6 +28,7 @@ const STRIPING: Striping = Striping {
     drives: 9,
     parity: true,
     strip_bytes: 64 << 10,
+    drive_offset: 0,
     used_bytes: AREA_BYTES,
     one_by_one: false,
 };

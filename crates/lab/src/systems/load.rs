@@ -200,6 +200,137 @@ impl Arrivals {
     }
 }
 
+/// Others that use a system besides the callers that are measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Others {
+    /// Nobody.
+    None,
+    /// Operations arrive at random, so many in a second on average, whether or not earlier ones
+    /// have ended: a Poisson process.
+    Arriving(f64),
+    /// So many terminals, each with one operation at a time, and a time between two of them that is
+    /// exponentially distributed, with a mean of so many microseconds.
+    Terminals(usize, f64),
+}
+
+/// Callers that make some operations, beside others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    /// Callers; each has one operation under way.
+    pub(crate) callers: usize,
+    /// The others.
+    pub(crate) others: Others,
+    /// How long it lasts at least, in microseconds.
+    pub(crate) us_min: u64,
+}
+
+/// What was seen of callers and others.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenBeside {
+    /// Until the last operation of a caller ended.
+    pub(crate) seconds: f64,
+    /// Latencies of others, in microseconds, ascending: of those that ended meanwhile.
+    pub(crate) latencies_us: Vec<u64>,
+}
+
+impl SeenBeside {
+    /// Mean latency of others, in milliseconds.
+    pub(crate) fn mean_ms(&self) -> f64 {
+        let sum: u64 = self.latencies_us.iter().sum();
+        sum as f64 / self.latencies_us.len() as f64 / 1e3
+    }
+
+    /// The latency within which 99 % of others ended, in milliseconds.
+    pub(crate) fn p99_ms(&self) -> f64 {
+        let place = self.latencies_us.len() * 99 / 100;
+        self.latencies_us.get(place).map_or(f64::NAN, |us| *us as f64 / 1e3)
+    }
+
+    /// Operations of others that ended in a second.
+    pub(crate) fn others_per_second(&self) -> f64 {
+        self.latencies_us.len() as f64 / self.seconds
+    }
+}
+
+/// Numbers of the operations of others begin here.
+const OTHERS: u64 = 1 << 63;
+
+/// An exponentially distributed time with this mean, in microseconds.
+fn exponential_us(random: &mut Random, mean_us: f64) -> u64 {
+    let even = (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
+    (-even.ln() * mean_us) as u64
+}
+
+impl Beside {
+    /// Makes these operations, and for as long those that `next` gives to others, on a system on
+    /// which nothing is under way.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the system rests before all operations have ended, or did
+    /// something wrong.
+    pub(crate) fn run<S: System>(
+        &self,
+        system: &mut S,
+        mut operations: impl Iterator<Item = S::Operation>,
+        mut next: impl FnMut() -> S::Operation,
+        random: &mut Random,
+    ) -> Result<SeenBeside, Problem> {
+        let from_us = system.now_us();
+        let (mut under_way, mut submitted, mut finished) = (0, 0, Vec::new());
+        let (mut submitted_us, mut latencies_us) = (BTreeMap::new(), Vec::new());
+        let mut due_us: Vec<u64> = match self.others {
+            Others::None => Vec::new(),
+            Others::Arriving(rate) => vec![from_us + exponential_us(random, 1e6 / rate)],
+            Others::Terminals(count, mean_us) => {
+                (0..count).map(|_| from_us + exponential_us(random, mean_us)).collect()
+            }
+        };
+        let mut is_over = self.callers == 0;
+        loop {
+            while under_way < self.callers && !is_over {
+                let Some(operation) = operations.next() else {
+                    is_over = true;
+                    break;
+                };
+                system.submit(submitted, operation);
+                (submitted, under_way) = (submitted + 1, under_way + 1);
+            }
+            let now_us = system.now_us();
+            while let Some(place) = due_us.iter().position(|us| *us <= now_us) {
+                let due = due_us.swap_remove(place);
+                let number = OTHERS + submitted;
+                system.submit(number, next());
+                submitted += 1;
+                submitted_us.insert(number, due);
+                if let Others::Arriving(rate) = self.others {
+                    due_us.push(due + exponential_us(random, 1e6 / rate));
+                }
+            }
+            if is_over && under_way == 0 && now_us >= from_us + self.us_min {
+                break;
+            }
+            let times = [system.next_event_us(), due_us.iter().min().copied()];
+            let Some(us) = times.into_iter().flatten().min() else {
+                return Err(Problem::Simulation("nothing happens any more".to_owned()));
+            };
+            system.advance_to(us.max(now_us), &mut finished)?;
+            for done in finished.drain(..) {
+                let Some(since_us) = submitted_us.remove(&done.number) else {
+                    under_way -= 1;
+                    continue;
+                };
+                latencies_us.push(system.now_us() - since_us);
+                if let Others::Terminals(_, mean_us) = self.others {
+                    due_us.push(system.now_us() + exponential_us(random, mean_us));
+                }
+            }
+        }
+        latencies_us.sort_unstable();
+        let seconds = (system.now_us() - from_us) as f64 / 1e6;
+        Ok(SeenBeside { seconds, latencies_us })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +418,30 @@ mod tests {
         // just ended.
         assert_eq!((seen.operations, seen.latency_ms), (4, 5.0));
         assert_eq!(phases.system().now_us, 13_000);
+    }
+
+    #[test]
+    fn callers_and_others_are_both_seen() {
+        let run = |others, us_min| {
+            let mut server = Server { now_us: 0, waiting: Vec::new(), left: 1000 };
+            let beside = Beside { callers: 1, others, us_min };
+            let own = std::iter::repeat_n(1000, 50);
+            beside.run(&mut server, own, || 500, &mut Random::new(1, "others")).expect("it ends")
+        };
+        let alone = run(Others::None, 0);
+        assert_eq!((alone.seconds, alone.latencies_us.len()), (0.05, 0));
+        // Each of a terminal waits for one of the caller, and so the other way round.
+        let beside = run(Others::Terminals(1, 0.0), 0);
+        assert_eq!((beside.seconds, beside.latencies_us.len()), (0.075, 50));
+        assert!((beside.mean_ms() - 1.5).abs() < 0.02, "{}", beside.mean_ms());
+        let arriving = run(Others::Arriving(400.0), 1_000_000);
+        assert!((300.0..500.0).contains(&arriving.others_per_second()), "{arriving:?}");
+        let mut server = Server { now_us: 0, waiting: Vec::new(), left: 1000 };
+        let others = Beside { callers: 0, others: Others::Terminals(1, 0.0), us_min: 10_000 };
+        let own = std::iter::empty();
+        let only = others.run(&mut server, own, || 500, &mut Random::new(1, "others"));
+        assert_eq!(only.expect("it ends").latencies_us, [500; 20]);
+        assert!(arriving.p99_ms() >= arriving.mean_ms());
     }
 
     #[test]

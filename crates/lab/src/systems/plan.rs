@@ -1,7 +1,7 @@
 //! What a store of the product's engine is to be, and the configuration that follows: the one that
 //! production computes, except where a plan says otherwise.
 
-use upsweep::layers::device::{DeviceId, Simulated};
+use upsweep::layers::device::{DeviceId, Profile, Simulated};
 use upsweep::layers::engine::policy::{self, CACHE_PART, Options, Scale, Shape, Suited};
 use upsweep::layers::engine::{Config, Spilling};
 use upsweep::layers::log::{LogMode, LogRegion};
@@ -86,37 +86,62 @@ pub(crate) struct Plan {
     pub(crate) processor_us: u64,
     /// Workers that apply updates, each on a processor of its own.
     pub(crate) workers: usize,
+    /// How scans read ahead.
+    pub(crate) read_ahead: ReadAhead,
 }
 
-/// The configuration of a store with these records on these devices.
-pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> Config {
+/// How scans read ahead, as options of production.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadAhead {
+    /// Bytes of a request; `None`: as production chooses them.
+    pub(crate) request_bytes: Option<u32>,
+    /// Requests in flight; `None`: as production chooses them.
+    pub(crate) requests_in_flight: Option<usize>,
+}
+
+impl ReadAhead {
+    /// Not at all, so that no memory is kept for it.
+    pub(crate) const NONE: Self = Self { request_bytes: None, requests_in_flight: Some(0) };
+    /// As production does.
+    pub(crate) const CHOSEN: Self = Self { request_bytes: None, requests_in_flight: None };
+}
+
+/// The configuration of a store with these records on these devices, all of which have this
+/// profile, if it is known.
+pub(super) fn config(
+    plan: &Plan,
+    records: Records,
+    devices: &dyn Simulated,
+    profile: Option<&Profile>,
+) -> Config {
     let log_regions: Vec<_> = (plan.data_devices..devices.count())
         .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
         .collect();
     let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
     let rotates = devices.geometry(DeviceId(0)).rotational;
     let unit_bytes = devices.geometry(DeviceId(plan.data_devices)).physical_block_bytes;
+    let block_bytes = policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL);
+    let boundaries = profile.map(|profile| policy::boundaries(profile, block_bytes));
     let shape = Shape {
         store: *b"upsweep-lab-0001",
         data_devices: plan.data_devices,
         rotates,
-        block_bytes: policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL),
+        block_bytes,
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: unit_bytes.clamp(512, 4096),
-        suited: Suited::default(),
-        boundaries: Vec::new(),
+        suited: Suited::of(profile, profile),
+        boundaries: vec![boundaries.unwrap_or_default(); usize::from(plan.data_devices)],
         log_regions,
     };
     let configured = |memory_bytes| {
         let spilling = if plan.spills { Spilling::WhenItPays } else { Spilling::Never };
         let log_mode = plan.log_mode;
-        // No experiment scans, so that no memory is kept for it.
-        let scan_requests_in_flight = Some(0);
         let options = Options {
             memory_bytes,
             log_mode,
             spilling,
-            scan_requests_in_flight,
+            scan_request_bytes: plan.read_ahead.request_bytes,
+            scan_requests_in_flight: plan.read_ahead.requests_in_flight,
             ..Options::default()
         };
         let mut config = policy::configure(&shape, &options, &Scale::FULL);
@@ -181,6 +206,7 @@ impl Plan {
         fill_percent: 70,
         processor_us: 0,
         workers: 2,
+        read_ahead: ReadAhead::NONE,
     };
 
     /// Blocks that these records fill, about, if a block has so many bytes.
@@ -200,7 +226,7 @@ mod tests {
         let of = |memory| {
             let plan = Plan { log_bytes: 64 << 20, memory, ..Plan::TABLE };
             let drives = banks::drives("dtla307030", 2, None, 1).expect("drives");
-            config(&plan, Records { count: 1000, stride: 1 }, &*drives)
+            config(&plan, Records { count: 1000, stride: 1 }, &*drives, None)
         };
         let (whole, part) = (of(Memory::Whole(1 << 30)), of(Memory::Part(1 << 30, 64)));
         assert_eq!(part.queue_bytes_max(), whole.queue_bytes_max() / 64);

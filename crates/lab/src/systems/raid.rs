@@ -32,6 +32,8 @@ pub(crate) struct Striping {
     pub(crate) parity: bool,
     /// Bytes of a strip.
     pub(crate) strip_bytes: u64,
+    /// Where the array begins on each of its drives, in bytes.
+    pub(crate) drive_offset: u64,
     /// Bytes of the array that are used, from its beginning.
     pub(crate) used_bytes: u64,
     /// Whether the controller does one part of a write after another: else all reads together, and
@@ -68,7 +70,7 @@ impl Striping {
     fn data(self, (stripe, strip, within, length): (u64, u64, u64, u64)) -> Part {
         let first = self.parity_drive(stripe).map_or(0, |drive| drive + 1);
         let drive = (first + strip) % u64::from(self.drives);
-        (drive as u16, stripe * self.strip_bytes + within, length)
+        (drive as u16, self.drive_offset + stripe * self.strip_bytes + within, length)
     }
 
     fn read(self, offset: u64, bytes: u64) -> Vec<Part> {
@@ -83,7 +85,8 @@ impl Striping {
             let begin = of_stripe.iter().map(|strip| strip.2).min().unwrap_or_default();
             let end = of_stripe.iter().map(|strip| strip.2 + strip.3).max().unwrap_or_default();
             let stripe = of_stripe[0].0;
-            let on_drive = |drive| (drive as u16, stripe * self.strip_bytes + begin, end - begin);
+            let offset = self.drive_offset + stripe * self.strip_bytes + begin;
+            let on_drive = |drive| (drive as u16, offset, end - begin);
             let parity = self.parity_drive(stripe).map(on_drive);
             let written: u64 = of_stripe.iter().map(|strip| strip.3).sum();
             if parity.is_some() && written < self.data_strips() * self.strip_bytes {
@@ -163,7 +166,8 @@ impl Raid {
         let least = if parity { 3 } else { 2 };
         assert!((least..=drives.count()).contains(&members), "{members} of {}", drives.count());
         let of_drive = drives.geometry(DeviceId(0));
-        let on_drive = used_bytes.div_ceil(striping.data_strips() * strip_bytes) * strip_bytes;
+        let stripes = used_bytes.div_ceil(striping.data_strips() * strip_bytes);
+        let on_drive = striping.drive_offset + stripes * strip_bytes;
         assert!(on_drive <= of_drive.size_bytes, "{on_drive} bytes on {of_drive:?}");
         let content = MemoryDevices::new(vec![Geometry { size_bytes: used_bytes, ..of_drive }], 0);
         Self {
@@ -362,6 +366,7 @@ mod tests {
         drives: 5,
         parity: true,
         strip_bytes: 64 << 10,
+        drive_offset: 0,
         used_bytes: 1 << 30,
         one_by_one: false,
     };
@@ -420,6 +425,20 @@ mod tests {
         assert_eq!(perform(&mut bank, ARRAY, Operation::Flush).result, Ok(()));
         let outside = Operation::Read { offset: 1 << 30, buffer: Buffer::zeroed(512) };
         assert_eq!(perform(&mut bank, ARRAY, outside).result, Err(DeviceError::InvalidRange));
+    }
+
+    #[test]
+    fn an_array_may_begin_anywhere_on_its_drives() {
+        let striping = Striping { drive_offset: 7 << 20, ..STRIPING };
+        let moved = |parts: Vec<Part>| {
+            let part = |(drive, offset, length)| (drive, offset + (7 << 20), length);
+            parts.into_iter().map(part).collect::<Vec<_>>()
+        };
+        let (offset, bytes) = (123 << 12, 1 << 20);
+        assert_eq!(striping.read(offset, bytes), moved(STRIPING.read(offset, bytes)));
+        let (reads, writes) = STRIPING.write(offset, bytes);
+        assert_eq!(striping.write(offset, bytes), (moved(reads), moved(writes)));
+        holds_what_is_written(striping);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::SpaceId;
-use upsweep::layers::device::{Completion, Simulated};
+use upsweep::layers::device::{Completion, Profile, Simulated};
 use upsweep::layers::engine::registry::{DELETE, ModifierId, Modifiers, PUT};
 use upsweep::layers::engine::{
-    self, Accept, Access as OpenFor, Actions, Config, Core, Job, JobOutput, LoggedUpdate, ViewId,
+    self, Accept, Access as OpenFor, Actions, Config, Core, Job, JobOutput, LoggedUpdate, ScanId,
+    ViewId,
 };
 use upsweep::layers::log::{Seq, Urgency};
 use upsweep::layers::structures;
@@ -26,9 +27,11 @@ use crate::problem::Problem;
 mod bulk;
 mod counts;
 mod reads;
+mod scans;
 mod steady;
 
 use reads::Reading;
+use scans::Scanning;
 pub(crate) use upsweep::layers::structures::array::CellKind;
 
 /// Bytes of a key.
@@ -75,6 +78,9 @@ pub(crate) struct Store {
     logged: VecDeque<(Seq, u64, u64)>,
     /// Reads that wait for their blocks.
     reading: BTreeMap<ViewId, Reading>,
+    /// Scans that wait for a block, and for what they have requested.
+    viewing: BTreeMap<ViewId, Scanning>,
+    awaiting: BTreeMap<ScanId, Scanning>,
     finished: Vec<Finished>,
     /// Look-ups, and those that updates which wait answered alone.
     look_ups: (u64, u64),
@@ -107,7 +113,20 @@ impl Store {
         records: Records,
         devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
-        let config = config(&plan, records, &*devices);
+        Self::create_with(plan, records, devices, None)
+    }
+
+    /// The same on drives that all have this profile, if it is known.
+    ///
+    /// # Errors
+    /// As [`Store::create`].
+    pub(crate) fn create_with(
+        plan: Plan,
+        records: Records,
+        devices: Box<dyn Simulated>,
+        profile: Option<&Profile>,
+    ) -> Result<Self, Problem> {
+        let config = config(&plan, records, &*devices, profile);
         let mut store = Self::empty(plan, config, devices)?;
         store.load(records)?;
         Ok(store)
@@ -134,6 +153,8 @@ impl Store {
             refused: VecDeque::new(),
             logged: VecDeque::new(),
             reading: BTreeMap::new(),
+            viewing: BTreeMap::new(),
+            awaiting: BTreeMap::new(),
             finished: Vec::new(),
             look_ups: (0, 0),
         })
@@ -189,6 +210,8 @@ impl Store {
                 && store.refused.is_empty()
                 && store.logged.is_empty()
                 && store.reading.is_empty()
+                && store.viewing.is_empty()
+                && store.awaiting.is_empty()
         };
         while !is_idle(self) {
             self.step()?;
@@ -228,6 +251,19 @@ impl Store {
     /// Look-ups so far, and how many of them updates that wait answered alone.
     pub(crate) fn look_ups(&self) -> (u64, u64) {
         self.look_ups
+    }
+
+    /// Bytes that are lost at the boundaries of devices.
+    pub(crate) fn remainder_bytes(&self) -> u64 {
+        self.core.space_map().remainder_bytes()
+    }
+
+    /// Requests of a scan, for people.
+    pub(crate) fn scan_requests(&self) -> String {
+        let config = self.core.config();
+        let (alone, beside) = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
+        let kb = config.scan_request_bytes >> 10;
+        format!("{alone} of {kb} KB in flight, {beside} while others read")
     }
 
     /// Stops the process without warning, and opens the store again.
@@ -277,7 +313,7 @@ impl Store {
     }
 
     /// Pumps the core and carries out what it asks for; returns whether it then took something that
-    /// had found no room before, or a read went on to another block.
+    /// had found no room before, or a scan went on to another block.
     fn pump_once(&mut self) -> Result<bool, Problem> {
         let now_us = self.now_us();
         let mut actions = Actions::default();
@@ -295,12 +331,14 @@ impl Store {
         }
         let mut goes_on = false;
         for (id, view) in actions.views {
-            let Some(reading) = self.reading.remove(&id) else { continue };
             let view = view.map_err(problem("a read"))?;
-            if let Some(rest) = self.answer(reading, &view)? {
-                self.read(rest)?;
-                goes_on = true;
+            match self.reading.remove(&id) {
+                Some(reading) => self.answer(reading, &view)?,
+                None => goes_on |= self.scan_with(id, &view)?,
             }
+        }
+        for id in actions.scans {
+            goes_on |= self.scan_with_arrived(id)?;
         }
         let durable = self.core.durable();
         while self.logged.front().is_some_and(|(seq, ..)| *seq <= durable) {
@@ -340,8 +378,12 @@ impl Store {
                 let removed = self.core.remove_range(self.space, &from, Some(&to[..]));
                 Some(removed.map_err(problem("removing a range"))?)
             }
-            Access::Get(_) | Access::Scan(..) => {
-                self.read(Reading { number, begun_us, access, counted: 0 })?;
+            Access::Get(key) => {
+                self.read(Reading { number, begun_us, key })?;
+                return Ok(true);
+            }
+            Access::Scan(from, to) => {
+                self.begin_scan(number, begun_us, (from, to))?;
                 return Ok(true);
             }
         };

@@ -175,6 +175,7 @@ fn config(segments: u64) -> Config {
         runs_in_flight_max: 2,
         scan_request_bytes: 16 << 10,
         scan_requests_in_flight: 2,
+        scan_requests_beside_queries: 1,
         scan_bytes_max: 64 << 10,
         scan_gap_bytes_max: 0,
         fanout_min: 6,

@@ -24,7 +24,7 @@ impl Store {
         devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
         let records = Records { count: counters, stride: 1 };
-        let mut config = config(&plan, records, &*devices);
+        let mut config = config(&plan, records, &*devices, None);
         let buffers = config.fixed_bytes();
         config.runs_in_flight_max = runs;
         if let Memory::Shrunk(_) = plan.memory {

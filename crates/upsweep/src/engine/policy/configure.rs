@@ -39,8 +39,8 @@ const SCAN_REQUESTS_ROTATING: usize = 2;
 /// The same on a solid-state device, with requests half as long as stream alone: as many bytes in
 /// flight as two of these, and each of them is there sooner.
 const SCAN_REQUESTS: usize = 4;
-/// The same on either while queries read of it: they wait for the requests that are before them, and
-/// a drive goes on with the next request of a scan, as it is the nearest.
+/// The same on either while queries read of it: they wait for the requests that are before them,
+/// and a drive goes on with the next request of a scan, as it is the nearest.
 const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.
