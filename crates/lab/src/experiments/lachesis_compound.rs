@@ -6,6 +6,7 @@ use upsweep::layers::device::{Profile, Simulated};
 use upsweep_sim::random::Random;
 
 use crate::experiment::Scale;
+use crate::outcome::Cell;
 use crate::problem::Problem;
 use crate::systems::banks::{self, Ordering};
 use crate::systems::in_place::Access;
@@ -58,6 +59,11 @@ impl<'a> Arm<'a> {
 /// How much shorter a time is than before, in per cent.
 pub(super) fn improvement(before: f64, now: f64) -> f64 {
     100.0 * (1.0 - now / before)
+}
+
+/// A latency in milliseconds; nothing if no operation ended.
+pub(super) fn latency(ms: Option<f64>) -> Cell {
+    ms.map_or("".into(), Cell::Number)
 }
 
 /// The mean of some numbers.

@@ -4,7 +4,7 @@ use upsweep::layers::device::drive::Scheduler;
 
 use super::lachesis_compound::{
     Arm, DRIVE, IN_ORDER, PREFETCH_BYTES, Pattern, TRAFFIC, Table as Pages, drives, improvement,
-    mean,
+    latency, mean,
 };
 use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
@@ -148,7 +148,7 @@ impl Pair<'_> {
                 let [base, ours] = seen;
                 let numbers = [base.mean_ms(), ours.mean_ms(), base.p99_ms(), ours.p99_ms()];
                 let row: Vec<Cell> = vec![scenario.into(), query.into()];
-                rows.push(row.into_iter().chain(numbers.map(Cell::Number)).collect());
+                rows.push(row.into_iter().chain(numbers.map(latency)).collect());
             }
         }
         let columns = [

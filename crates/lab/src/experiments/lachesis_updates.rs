@@ -3,7 +3,7 @@
 use upsweep_sim::random::Random;
 
 use super::lachesis_compound::{
-    Arm, DRIVE, IN_ORDER, PAGE_BYTES, PREFETCH_BYTES, drives, improvement,
+    Arm, DRIVE, IN_ORDER, PAGE_BYTES, PREFETCH_BYTES, drives, improvement, latency,
 };
 use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
@@ -31,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         simulated Maxtor Atlas 10K III, in full detail; updates are logged to another one. \
         Terminals change rows as TPC-C does, one after another, each until the change is \
         durable, with a time to think between two of them. The engine sweeps the changes into \
-        the pages. Beside this, the a part of the table is scanned. Two base stores know nothing \
+        the pages. Beside this, a part of the table is scanned. Two base stores know nothing \
         of their drives, and scans have two requests in flight: of 64 KB, the extents of the \
         paper's Basic-Shore, or of 384 KB. Ours has the profile of the drives with their tracks. \
         Drives serve requests in the order of their arrival.",
@@ -180,7 +180,7 @@ fn rates_of_updates(all: &[&[SeenBeside]]) -> Table {
         let rates = all.iter().map(|seen| seen[place].others_per_second());
         let means = all.iter().map(|seen| seen[place].mean_ms());
         let tails = all.iter().map(|seen| seen[place].p99_ms());
-        let numbers = rates.chain(means).chain(tails).map(Cell::Number);
+        let numbers = rates.map(Cell::Number).chain(means.chain(tails).map(latency));
         std::iter::once(Cell::from(scenario)).chain(numbers).collect()
     });
     let columns = [

@@ -234,16 +234,16 @@ pub(crate) struct SeenBeside {
 }
 
 impl SeenBeside {
-    /// Mean latency of others, in milliseconds.
-    pub(crate) fn mean_ms(&self) -> f64 {
-        let sum: u64 = self.latencies_us.iter().sum();
-        sum as f64 / self.latencies_us.len() as f64 / 1e3
+    /// Mean latency of others, in milliseconds, if any ended.
+    pub(crate) fn mean_ms(&self) -> Option<f64> {
+        let (sum, count) = (self.latencies_us.iter().sum::<u64>(), self.latencies_us.len());
+        (count > 0).then(|| sum as f64 / count as f64 / 1e3)
     }
 
-    /// The latency within which 99 % of others ended, in milliseconds.
-    pub(crate) fn p99_ms(&self) -> f64 {
+    /// The latency within which 99 % of others ended, in milliseconds, if any did.
+    pub(crate) fn p99_ms(&self) -> Option<f64> {
         let place = self.latencies_us.len() * 99 / 100;
-        self.latencies_us.get(place).map_or(f64::NAN, |us| *us as f64 / 1e3)
+        self.latencies_us.get(place).map(|us| *us as f64 / 1e3)
     }
 
     /// Operations of others that ended in a second.
@@ -433,7 +433,9 @@ mod tests {
         // Each of a terminal waits for one of the caller, and so the other way round.
         let beside = run(Others::Terminals(1, 0.0), 0);
         assert_eq!((beside.seconds, beside.latencies_us.len()), (0.075, 50));
-        assert!((beside.mean_ms() - 1.5).abs() < 0.02, "{}", beside.mean_ms());
+        let mean_ms = beside.mean_ms().expect("some ended");
+        assert!((mean_ms - 1.5).abs() < 0.02, "{mean_ms}");
+        assert_eq!((alone.mean_ms(), alone.p99_ms()), (None, None));
         let arriving = run(Others::Arriving(400.0), 1_000_000);
         assert!((300.0..500.0).contains(&arriving.others_per_second()), "{arriving:?}");
         let mut server = Server { now_us: 0, waiting: Vec::new(), left: 1000 };

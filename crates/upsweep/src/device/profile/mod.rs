@@ -187,7 +187,7 @@ impl Profile {
     /// bytes of each, and how many. Tracks, or else stripe units; nothing if neither is known.
     #[must_use]
     pub fn units(&self) -> Vec<(u64, u64, u64)> {
-        if let Some(tracks) = self.tracks.as_ref().filter(|tracks| tracks.count() > 0) {
+        if let Some(tracks) = self.tracks.as_ref().filter(|tracks| !tracks.stretches.is_empty()) {
             let unit = |of: &Stretch| (of.offset, of.track_bytes, of.tracks);
             return tracks.stretches.iter().map(unit).collect();
         }

@@ -39,8 +39,7 @@ const SCAN_REQUESTS_ROTATING: usize = 2;
 /// The same on a solid-state device, with requests half as long as stream alone: as many bytes in
 /// flight as two of these, and each of them is there sooner.
 const SCAN_REQUESTS: usize = 4;
-/// The same on either while queries read of it: they wait for the requests that are before them,
-/// and a drive goes on with the next request of a scan, as it is the nearest.
+/// The same while queries read of it: they wait for the requests that are before them.
 const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.
@@ -313,7 +312,9 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
 /// How a scan reads ahead: the longest request, in bytes, how many are in flight, and how many
 /// beside queries. On a rotating device with boundaries a request has the length of a unit: one of
 /// a whole track waits for no sector, and one of a whole stripe unit moves one head. Of an array,
-/// as many drives as there are have a default number of requests each.
+/// as many drives as there are have a default number of requests each. A rotating drive serves
+/// fewer of them beside queries in any case, so that with one at a time a scan would lose its
+/// place.
 fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize, usize) {
     let of_unit = scan_unit_bytes(shape.rotates, &shape.boundaries);
     let suited = of_unit.unwrap_or(shape.suited.scan_request_bytes as u32);
@@ -321,7 +322,8 @@ fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize, usize) {
     let drives = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
     let each = if shape.rotates { SCAN_REQUESTS_ROTATING } else { SCAN_REQUESTS };
     let drives = drives.clamp(1, (SCAN_REQUESTS_LIMIT / each) as u64) as usize;
-    let chosen = (drives * each, drives * SCAN_REQUESTS_BESIDE_QUERIES);
+    let each_beside = if shape.rotates { each } else { SCAN_REQUESTS_BESIDE_QUERIES };
+    let chosen = (drives * each, drives * each_beside);
     let (in_flight, beside) =
         options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
     (request_bytes, in_flight, beside)

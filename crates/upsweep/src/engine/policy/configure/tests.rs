@@ -126,16 +126,16 @@ fn a_scan_of_a_drive_reads_whole_units_and_of_an_array_keeps_all_drives_busy() {
         let requests = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
         (u64::from(config.scan_request_bytes) / KIB, requests)
     };
-    assert_eq!(of(true, None, 0), (512, (2, 1)));
+    assert_eq!(of(true, None, 0), (512, (2, 2)));
     assert_eq!(of(false, None, 0), (512, (4, 1)));
     // A track of 686 sectors, in whole pages; of short ones several, of a longest one a part.
-    assert_eq!(of(true, Some(343 * KIB), 0), (344, (2, 1)));
-    assert_eq!(of(true, Some(48 * KIB), 0), (128, (2, 1)));
-    assert_eq!(of(true, Some(u64::MAX / 10), 0), (4096, (2, 1)));
+    assert_eq!(of(true, Some(343 * KIB), 0), (344, (2, 2)));
+    assert_eq!(of(true, Some(48 * KIB), 0), (128, (2, 2)));
+    assert_eq!(of(true, Some(u64::MAX / 10), 0), (4096, (2, 2)));
     // Four drives, with units of 256 KiB, and of 64 KiB; of drives that do not rotate.
-    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), (256, (8, 4)));
-    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), (128, (4, 2)));
-    assert_eq!(of(true, None, 256 * KIB), (512, (2, 1)));
+    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), (256, (8, 8)));
+    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), (128, (4, 4)));
+    assert_eq!(of(true, None, 256 * KIB), (512, (2, 2)));
     assert_eq!(of(false, Some(64 * KIB), 256 * KIB), (512, (4, 1)));
     assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), (512, (16, 4)));
     assert_eq!(of(false, Some(512 * KIB), u64::MAX), (512, (64, 16)));
