@@ -371,6 +371,43 @@ mod tests {
         }
     }
 
+    /// Performs operations one after another, whatever happens meanwhile; each takes as long as it
+    /// says.
+    #[derive(Default)]
+    struct Line {
+        now_us: u64,
+        waiting: VecDeque<(u64, u64)>,
+    }
+
+    impl System for Line {
+        type Operation = u64;
+
+        fn now_us(&self) -> u64 {
+            self.now_us
+        }
+
+        fn submit(&mut self, number: u64, us: u64) {
+            let free_us = self.waiting.back().map_or(self.now_us, |(due_us, _)| *due_us);
+            self.waiting.push_back((free_us + us, number));
+        }
+
+        fn next_event_us(&self) -> Option<u64> {
+            self.waiting.front().map(|(due_us, _)| *due_us)
+        }
+
+        fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
+            self.now_us = us;
+            while let Some((_, number)) = self.waiting.pop_front_if(|(due_us, _)| *due_us <= us) {
+                finished.push(Finished { number, begun_us: us, found: None });
+            }
+            Ok(())
+        }
+
+        fn traffic(&self) -> Traffic {
+            Traffic::default()
+        }
+    }
+
     fn run(callers: usize, left: u64) -> Result<Seen, Problem> {
         let mut server = Server { now_us: 0, waiting: Vec::new(), left };
         let mut number = 0;
@@ -423,10 +460,11 @@ mod tests {
     #[test]
     fn callers_and_others_are_both_seen() {
         let run = |others, us_min| {
-            let mut server = Server { now_us: 0, waiting: Vec::new(), left: 1000 };
             let beside = Beside { callers: 1, others, us_min };
             let own = std::iter::repeat_n(1000, 50);
-            beside.run(&mut server, own, || 500, &mut Random::new(1, "others")).expect("it ends")
+            beside
+                .run(&mut Line::default(), own, || 500, &mut Random::new(1, "others"))
+                .expect("it ends")
         };
         let alone = run(Others::None, 0);
         assert_eq!((alone.seconds, alone.latencies_us.len()), (0.05, 0));
@@ -439,10 +477,9 @@ mod tests {
         assert_eq!((alone.mean_ms(), alone.p99_ms()), (None, None));
         let arriving = run(Others::Arriving(400.0), 1_000_000);
         assert!((300.0..500.0).contains(&arriving.others_per_second()), "{arriving:?}");
-        let mut server = Server { now_us: 0, waiting: Vec::new(), left: 1000 };
         let others = Beside { callers: 0, others: Others::Terminals(1, 0.0), us_min: 10_000 };
         let own = std::iter::empty();
-        let only = others.run(&mut server, own, || 500, &mut Random::new(1, "others"));
+        let only = others.run(&mut Line::default(), own, || 500, &mut Random::new(1, "others"));
         assert_eq!(only.expect("it ends").latencies_us, [500; 20]);
         assert!(arriving.p99_ms() >= arriving.mean_ms());
     }
