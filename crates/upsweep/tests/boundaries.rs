@@ -6,7 +6,7 @@ use upsweep::layers::device::{
     Performer, Profile, Request, Stripes, ThreadedDevices, Tracks, VirtualClock, Waiter, Waker,
 };
 use upsweep::layers::runtime::BoundariesStatus;
-use upsweep::{CreateOptions, Store};
+use upsweep::{CreateOptions, Status, Store};
 
 const DATA: DeviceId = DeviceId(0);
 const MIB: u64 = 1 << 20;
@@ -118,6 +118,11 @@ fn bank(data: Geometry, tracks: Option<Tracks>, edit: fn(&mut Profile)) -> Known
 
 /// What a store on the drive says of these tracks, when it is made and when it is opened again.
 fn said(tracks: Tracks, edit: fn(&mut Profile)) -> BoundariesStatus {
+    status(tracks, edit).devices[0].boundaries.clone().expect("known")
+}
+
+/// The status of that store.
+fn status(tracks: Tracks, edit: fn(&mut Profile)) -> Status {
     let bank = bank(geometry(drive().bytes(), true), Some(tracks), edit);
     let options = CreateOptions::default().log_bytes(8 * MIB).block_bytes(16 << 10);
     let store = Store::builder().create_on(bank.clone(), 1, &options).expect("made");
@@ -132,12 +137,12 @@ fn said(tracks: Tracks, edit: fn(&mut Profile)) -> BoundariesStatus {
     assert_eq!(store.existing_table("main").expect("a table").iter().count(), 2000);
     let status = store.status();
     assert_eq!(status.devices[1].boundaries, None);
-    let said = status.devices[0].boundaries.clone().expect("known");
+    let said = status.devices[0].boundaries.as_ref().expect("known");
     let most_us = if said.of == "tracks" { 3_000_000 } else { 8_000_000 };
     assert!(took_us < most_us, "the open took {took_us} us");
     // A track has no whole number of pages, so that its end shows in what is lost there.
     assert_eq!(status.remainder_bytes > 0, said.is_used, "{said:?}");
-    said
+    status
 }
 
 fn nothing(_: &mut Profile) {}
@@ -177,7 +182,14 @@ fn tracks_of_a_device_that_does_not_rotate_are_not_used() {
 
 #[test]
 fn stripe_units_are_used_only_if_they_are_certain_and_show() {
-    let of = |edit| said(Tracks::default(), edit);
+    let of = |edit| {
+        let status = status(Tracks::default(), edit);
+        // As many as of a single drive.
+        let scans = status.choices.iter().find(|choice| choice.name == "requests of scans");
+        let reason = &scans.expect("chosen").reason;
+        assert!(reason.ends_with("; 2 in flight"), "{reason}");
+        status.devices[0].boundaries.clone().expect("known")
+    };
     fn striped(profile: &mut Profile, confidence: f64) {
         let stripes = Some(Stripes { unit_bytes: 256 << 10, ways: 4, confidence });
         profile.parallelism = Some(Parallelism { stripes, ..Parallelism::default() });

@@ -129,7 +129,10 @@ pub(super) fn config(
         block_bytes,
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: unit_bytes.clamp(512, 4096),
-        suited: Suited::of(profile, profile),
+        suited: Suited {
+            stripe_bytes: profile.map_or(0, policy::stripe_bytes),
+            ..Suited::of(profile, profile)
+        },
         boundaries: vec![boundaries.unwrap_or_default(); usize::from(plan.data_devices)],
         log_regions,
     };

@@ -31,7 +31,7 @@ use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::policy::{self, Shape};
+use crate::engine::policy::{self, Shape, Suited};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
     self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SnapshotId, SpaceId,
@@ -224,9 +224,10 @@ impl BlockStore {
     ) -> Result<Self, Error> {
         let clock = Clock::start();
         let is_read_only = access == Access::ReadOnly;
-        let (boundaries, known_boundaries) =
-            boundaries::check(&mut *devices, &described, &clock, is_read_only);
-        let shape = Shape { boundaries, ..described.shape() };
+        let checked = boundaries::check(&mut *devices, &described, &clock, is_read_only);
+        let shape = described.shape();
+        let suited = Suited { stripe_bytes: checked.stripe_bytes, ..shape.suited };
+        let shape = Shape { suited, boundaries: checked.boundaries, ..shape };
         let config = options.config(&shape)?;
         if access != Access::ReadOnly {
             options.check_devices(&described.description)?;
@@ -257,7 +258,7 @@ impl BlockStore {
             threads: std::sync::Mutex::new(threads),
             folder,
             described,
-            known_boundaries,
+            known_boundaries: checked.known,
             cpu_at_open: device::process_cpu(),
             memory_bytes: options.memory_bytes,
             workers,

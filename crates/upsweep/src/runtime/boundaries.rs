@@ -32,6 +32,29 @@ pub struct BoundariesStatus {
     pub reason: String,
 }
 
+/// What is known of all data devices.
+#[derive(Default)]
+pub(super) struct Checked {
+    /// The boundaries to use.
+    pub(super) boundaries: Vec<Boundaries>,
+    /// Bytes of a stripe over all drives of an array, of the longest of them, unless the look at it
+    /// showed that there is none; 0 without one.
+    pub(super) stripe_bytes: u64,
+    /// What the profiles say, and whether it holds.
+    pub(super) known: Vec<Option<BoundariesStatus>>,
+}
+
+/// What a look at boundaries showed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    /// They are where the profile says.
+    Hold,
+    /// They are not.
+    Fail,
+    /// Nobody looked, as they would not be used.
+    Unknown,
+}
+
 /// What a profile says.
 enum Known<'a> {
     Tracks(&'a Tracks),
@@ -71,21 +94,30 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The boundaries to use on all data devices, and what is known of them, with nothing in flight.
-/// `is_read_only` if nothing will be written, so that none are needed. Cost: that of
-/// [`Tracks::check`] and [`Stripes::check`]; nothing is read where no boundaries are known.
+/// The boundaries and stripes to use on all data devices, with nothing in flight. `is_read_only` if
+/// nothing will be written, so that none are needed. Cost: that of [`Tracks::check`] and
+/// [`Stripes::check`]; nothing is read where no boundaries are known.
 pub(super) fn check(
     devices: &mut dyn Bank,
     described: &Described,
     clock: &Clock,
     is_read_only: bool,
-) -> (Vec<Boundaries>, Vec<Option<BoundariesStatus>>) {
-    let of = |device| {
-        let profile = described.profile(device)?;
-        check_device(devices, device, profile, described, clock, is_read_only)
-    };
-    let checked = described.data().map(of);
-    checked.map(|known| known.map_or_else(Default::default, |(of, said)| (of, Some(said)))).unzip()
+) -> Checked {
+    let mut all = Checked::default();
+    for device in described.data() {
+        let profile = described.profile(device);
+        let checked = profile.and_then(|profile| {
+            check_device(devices, device, profile, described, clock, is_read_only)
+        });
+        let (boundaries, stripe_bytes, known) = match checked {
+            Some((boundaries, stripe_bytes, known)) => (boundaries, stripe_bytes, Some(known)),
+            None => (Boundaries::default(), 0, None),
+        };
+        all.boundaries.push(boundaries);
+        all.stripe_bytes = all.stripe_bytes.max(stripe_bytes);
+        all.known.push(known);
+    }
+    all
 }
 
 fn check_device(
@@ -95,7 +127,7 @@ fn check_device(
     described: &Described,
     clock: &Clock,
     is_read_only: bool,
-) -> Option<(Boundaries, BoundariesStatus)> {
+) -> Option<(Boundaries, u64, BoundariesStatus)> {
     let known = Known::of(profile)?;
     let count = profile.units().iter().map(|unit| unit.2).sum();
     let boundaries = policy::boundaries(profile, described.description.block_bytes);
@@ -103,24 +135,29 @@ fn check_device(
         Known::Tracks(tracks) => ("tracks", tracks.check.confidence()),
         Known::Stripes(stripes) => ("stripe units", stripes.confidence),
     };
-    let (is_used, reason) = if devices.geometry(device).growable {
-        (false, "where a file lies on its device is not known".to_owned())
+    let (finding, reason) = if devices.geometry(device).growable {
+        (Finding::Unknown, "where a file lies on its device is not known".to_owned())
     } else if is_read_only {
-        (false, "nothing is written".to_owned())
+        (Finding::Unknown, "nothing is written".to_owned())
     } else if boundaries.is_empty() {
-        (false, "images would leave too much of them".to_owned())
+        (Finding::Unknown, "images would leave too much of them".to_owned())
+    } else if let Some(reason) = refuted(&known, profile) {
+        (Finding::Fail, reason)
     } else {
-        match unchecked(&known, profile) {
-            Some(reason) => (false, reason),
-            None => checked(&known, devices, device, clock),
-        }
+        let (holds, reason) = checked(&known, devices, device, clock);
+        (if holds { Finding::Hold } else { Finding::Fail }, reason)
     };
+    let is_used = finding == Finding::Hold;
     let boundaries = if is_used { boundaries } else { Boundaries::default() };
-    Some((boundaries, BoundariesStatus { of, count, confidence, is_used, reason }))
+    let stripe_bytes = match (&known, finding) {
+        (Known::Stripes(_), Finding::Fail) => 0,
+        _ => policy::stripe_bytes(profile),
+    };
+    Some((boundaries, stripe_bytes, BoundariesStatus { of, count, confidence, is_used, reason }))
 }
 
 /// Why these are not even looked at; `None` if they may hold.
-fn unchecked(known: &Known<'_>, profile: &Profile) -> Option<String> {
+fn refuted(known: &Known<'_>, profile: &Profile) -> Option<String> {
     match known {
         Known::Tracks(_) if !profile.rotational => {
             Some("by the profile the device does not rotate".to_owned())

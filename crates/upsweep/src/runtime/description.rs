@@ -111,7 +111,7 @@ impl Described {
         (self.description.data_count()..self.description.device_count()).map(DeviceId)
     }
 
-    /// What the configuration of the store follows from, but for boundaries of devices.
+    /// What the configuration of the store follows from, but for boundaries and stripes of devices.
     pub(super) fn shape(&self) -> Shape {
         let data = self.data().filter_map(|device| self.profile(device));
         let log = self.log().filter_map(|device| self.profile(device));

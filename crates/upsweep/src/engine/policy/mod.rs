@@ -63,7 +63,7 @@ pub(super) use spill::{
     is_log_held_by_queues, is_search_in_vain, is_worth_a_spill_segment, may_end_early,
     rounds_per_cycle, spills_for_memory,
 };
-pub use suited::{Suited, boundaries};
+pub use suited::{Suited, boundaries, stripe_bytes};
 
 /// Fill in per cent at which a cycle of the sweep starts, and spills start; below it, updates
 /// batch.

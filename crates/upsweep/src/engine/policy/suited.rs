@@ -29,11 +29,19 @@ pub struct Suited {
     /// counts beside other requests, between which it moves the head: alone it reads ahead itself,
     /// and any length will do.
     pub scan_request_bytes: u64,
-    /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one.
+    /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one. A
+    /// profile alone does not tell: its stripe units have to hold. See [`stripe_bytes`].
     pub stripe_bytes: u64,
     /// The longest gap between blocks that a request of a scan reads over, in bytes: what every
     /// rotating drive streams in the time of a small read. Other devices read each by itself.
     pub gap_bytes: u64,
+}
+
+/// Bytes of a stripe over all drives of an array with this profile; 0 without stripe units.
+#[must_use]
+pub fn stripe_bytes(profile: &Profile) -> u64 {
+    let stripes = profile.parallelism.and_then(|found| found.stripes);
+    stripes.map_or(0, |Stripes { unit_bytes, ways, .. }| unit_bytes.saturating_mul(ways))
 }
 
 /// The boundaries of a data device with this profile that images should not straddle: none if
@@ -81,10 +89,6 @@ impl Suited {
             true => of_run(profile),
             false => profile.reads.streaming_request_bytes / 2,
         };
-        let of_stripe = |profile: &&Profile| {
-            let stripes = profile.parallelism.and_then(|found| found.stripes);
-            stripes.map(|Stripes { unit_bytes, ways, .. }| unit_bytes.saturating_mul(ways))
-        };
         let of_gap = |profile: &&Profile| {
             let (rate, us) = (profile.reads.streaming_bytes_per_second, profile.reads.small_us);
             let bytes = rate.saturating_mul(us) / 1_000_000;
@@ -101,7 +105,7 @@ impl Suited {
             log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
             scan_request_bytes: of_data(&of_scan, SCAN_REQUEST_BYTES_RANGE)
                 .unwrap_or(SCAN_REQUEST_BYTES),
-            stripe_bytes: data.iter().filter_map(of_stripe).max().unwrap_or(0),
+            stripe_bytes: 0,
             gap_bytes: gap_bytes
                 .map_or(GAP_BYTES_MAX, |bytes| bytes.clamp(GAP_BYTES_RANGE.0, GAP_BYTES_RANGE.1)),
         }

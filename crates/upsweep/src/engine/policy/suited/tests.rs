@@ -93,10 +93,10 @@ fn the_region_with_the_longest_batches_counts() {
 #[test]
 fn boundaries_are_of_units_that_hold_some_blocks() {
     let mut found = profile(256 * KIB, 128 * KIB);
-    assert_eq!((boundaries(&found, 4096), Suited::of([&found], None).stripe_bytes), none());
+    assert_eq!((boundaries(&found, 4096), stripe_bytes(&found)), none());
     let stripes = Stripes { unit_bytes: 64 * KIB, ways: 4, confidence: 1.0 };
     found.parallelism = Some(Parallelism { stripes: Some(stripes), ..Parallelism::default() });
-    assert_eq!(Suited::of([&found], None).stripe_bytes, 256 * KIB);
+    assert_eq!(stripe_bytes(&found), 256 * KIB);
     assert_eq!(boundaries(&found, 16 << 10).unit_bytes_max(), Some(64 * KIB));
     assert_eq!(boundaries(&found, 32 << 10), none().0, "of two blocks");
 }
