@@ -359,8 +359,11 @@ fn draw_options(settings: &mut Settings, random: &mut Random) {
     options.scan_request_bytes = random.pick(&[None, Some(4 << 10), Some(16 << 10)]);
     options.scan_requests_in_flight = random.pick(&[None, None, Some(0), Some(1), Some(2)]);
     let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);
-    let least = settings.memory_bytes_min();
-    settings.options.memory_bytes = least + random.below(more + 1) as usize;
+    let more = random.below(more + 1) as usize;
+    options.runs_in_flight_max = random.pick(&[1, 2, 4, 4, 8]);
+    options.spill_segment_bytes = random.pick(&[None, None, Some(1 << 10), Some(128 << 10)]);
+    options.bulk_request_bytes = random.pick(&[None, Some(4 << 10), Some(32 << 10)]);
+    settings.options.memory_bytes = settings.memory_bytes_min() + more;
 }
 
 #[cfg(test)]

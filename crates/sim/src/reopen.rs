@@ -285,6 +285,7 @@ impl World {
             mode: config.log_mode,
             motion: config.log_motion,
             kept_bytes: 0,
+            bulk: config.bulk,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;
         match log::recover(&mut self.bank, &log, superblock.replay_from) {

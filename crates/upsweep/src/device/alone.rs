@@ -2,15 +2,40 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::joint::{GAP_BYTES_MAX, Joint, join};
+use super::joint::{Joint, join};
 use super::{Buffer, Class, DeviceError, DeviceId, Devices, Operation, Request, Token, WriteMode};
 
-/// Requests that [`read_all`] has under way at a time.
-const READS_IN_FLIGHT_MAX: usize = 64;
-/// Bytes of them, unless a single one is longer.
-const READ_AHEAD_BYTES_MAX: usize = 8 << 20;
-/// Longest request that [`read_all`] makes of several ranges.
-const JOINT_BYTES_MAX: u64 = 1 << 20;
+/// Bytes in flight in bulk, or more if that is less than [`STREAMING_REQUESTS`].
+const BULK_BYTES: usize = 8 << 20;
+/// The number of requests in flight with which profiles say what length streams.
+const STREAMING_REQUESTS: usize = 4;
+
+/// The requests of who reads or writes much and has the devices to himself: of creation and
+/// recovery, and of bulk loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bulk {
+    /// Length of a request in bytes, where it can be chosen: a multiple of 4 KiB.
+    pub request_bytes: u32,
+    /// Most requests in flight.
+    pub requests_in_flight: usize,
+    /// Longest gap between two ranges that one request reads over, in bytes.
+    pub gap_bytes_max: u64,
+}
+
+impl Default for Bulk {
+    /// What suits devices of which nothing is known: 1 MiB, 64 in flight, and no gaps.
+    fn default() -> Self {
+        Self { request_bytes: 1 << 20, requests_in_flight: 64, gap_bytes_max: 0 }
+    }
+}
+
+impl Bulk {
+    /// Most bytes in flight: 8 MiB, but four requests if these are more.
+    #[must_use]
+    pub fn bytes_in_flight(&self) -> usize {
+        (STREAMING_REQUESTS * self.request_bytes as usize).max(BULK_BYTES)
+    }
+}
 
 /// Runs one request and waits for it, with nothing else in flight. Returns the buffer of a read or
 /// write.
@@ -88,34 +113,31 @@ pub fn write_alone(
 /// Reads ranges, given as device, offset and length in bytes, with nothing else in flight, and
 /// calls `take` with the index and the content of each, in any order.
 ///
-/// Several are read at a time: up to 64 requests and 8 MiB, unless one alone is longer. Ranges that
-/// are close together on a device are read by one request of up to 1 MiB, because a rotating device
-/// would lose a turn between two of them. On such a device they may be up to 256 KiB apart, on
-/// another they touch. If such a request fails, each of its ranges is read individually. Memory:
-/// also a few words for each range.
+/// Several are read at a time: as many requests and bytes as `bulk` says, unless one alone is
+/// longer. Ranges that are no further apart than its gap are read by one request of up to its
+/// length, because a rotating device would lose a turn between two of them. If such a request
+/// fails, each of its ranges is read individually. Memory: also a few words for each range.
 ///
 /// # Errors
 /// The first error that `take` returns; it is not called again then.
 pub fn read_all<E>(
     devices: &mut dyn Devices,
     ranges: &[(DeviceId, u64, usize)],
+    bulk: &Bulk,
     mut take: impl FnMut(usize, Result<&[u8], DeviceError>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let gap_bytes_max = |device| {
-        let rotates = devices.geometry(device).rotational;
-        if rotates { GAP_BYTES_MAX } else { 0 }
-    };
-    let (order, joints) = join(ranges, |_, start| start + JOINT_BYTES_MAX, gap_bytes_max);
+    let end_max = |_, start| start + u64::from(bulk.request_bytes);
+    let (order, joints) = join(ranges, end_max, bulk.gap_bytes_max);
+    let bytes_max = bulk.bytes_in_flight();
     let mut waiting = VecDeque::from(joints);
     let mut under_way: BTreeMap<u64, Joint> = BTreeMap::new();
     let (mut submitted, mut bytes, mut outcome) = (0, 0, Ok(()));
     let mut completions = Vec::new();
     loop {
         while outcome.is_ok()
-            && under_way.len() < READS_IN_FLIGHT_MAX
-            && let Some(next) = waiting.pop_front_if(|next| {
-                under_way.is_empty() || bytes + next.bytes() <= READ_AHEAD_BYTES_MAX
-            })
+            && under_way.len() < bulk.requests_in_flight
+            && let Some(next) = waiting
+                .pop_front_if(|next| under_way.is_empty() || bytes + next.bytes() <= bytes_max)
         {
             let buffer = Buffer::zeroed(next.bytes());
             let operation = Operation::Read { offset: next.start, buffer };

@@ -7,9 +7,6 @@ use std::ops::Range;
 
 use super::DeviceId;
 
-/// Longest gap to read over on a rotating device: less than passes under the head in a turn.
-pub(crate) const GAP_BYTES_MAX: u64 = 256 << 10;
-
 /// A request for one range, or for several that are close together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Joint {
@@ -47,19 +44,19 @@ impl Joint {
 /// The indices of ranges, given as device, offset and length, in the order of their places, and
 /// requests for all of them. One that begins at an offset of a device ends at most at `end_max` of
 /// these, unless a single range is longer. Requests are in the order of their offsets, so that they
-/// spread over the devices. Ranges of a request are at most `gap_bytes_max` of their device apart.
+/// spread over the devices. Ranges of a request are at most `gap_bytes_max` apart.
 pub(crate) fn join(
     ranges: &[(DeviceId, u64, usize)],
     end_max: impl Fn(DeviceId, u64) -> u64,
-    gap_bytes_max: impl Fn(DeviceId) -> u64,
+    gap_bytes_max: u64,
 ) -> (Vec<usize>, Vec<Joint>) {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_by_key(|index| (ranges[*index].0, ranges[*index].1));
     let mut joints: Vec<Joint> = Vec::new();
     for (position, index) in order.iter().enumerate() {
         let next = Joint::of(ranges[*index], position);
-        let gap = gap_bytes_max(next.device);
-        let joined = |last: &Joint| last.with(&next, gap, end_max(last.device, last.start));
+        let end_max = |last: &Joint| end_max(last.device, last.start);
+        let joined = |last: &Joint| last.with(&next, gap_bytes_max, end_max(last));
         match joints.last_mut().and_then(|last| Some((joined(last)?, last))) {
             Some((joined, last)) => *last = joined,
             None => joints.push(next),
@@ -80,7 +77,7 @@ mod tests {
     fn requests(gap_bytes_max: u64, ranges: &[(u16, u64)]) -> Vec<(u16, u64, u64)> {
         let range = |(device, page): &(u16, u64)| (DeviceId(*device), page * PAGE as u64, PAGE);
         let ranges: Vec<_> = ranges.iter().map(range).collect();
-        let (order, joints) = join(&ranges, |_, start| start + (1 << 20), |_| gap_bytes_max);
+        let (order, joints) = join(&ranges, |_, start| start + (1 << 20), gap_bytes_max);
         for joint in &joints {
             for (device, start, length) in order[joint.parts.clone()].iter().map(|at| ranges[*at]) {
                 assert!(joint.device == device && joint.start <= start);
@@ -96,12 +93,12 @@ mod tests {
         let ranges = [(0, 5), (1, 1), (0, 4), (0, 7), (1, 0), (0, 6)];
         assert_eq!(requests(0, &ranges), [(1, 0, 2), (0, 4, 8)]);
         assert_eq!(requests(0, &[(0, 4), (0, 6), (0, 4)]), [(0, 4, 5), (0, 6, 7)]);
-        assert_eq!(requests(GAP_BYTES_MAX, &[]), []);
+        assert_eq!(requests(256 << 10, &[]), []);
     }
 
     #[test]
-    fn a_rotating_device_reads_over_short_gaps_in_requests_of_bounded_length() {
-        let requests = |ranges: &[(u16, u64)]| requests(GAP_BYTES_MAX, ranges);
+    fn short_gaps_are_read_over_in_requests_of_bounded_length() {
+        let requests = |ranges: &[(u16, u64)]| requests(256 << 10, ranges);
         assert_eq!(requests(&[(0, 70), (0, 5), (1, 65)]), [(0, 5, 71), (1, 65, 66)]);
         assert_eq!(requests(&[(0, 5), (0, 71)]), [(0, 5, 6), (0, 71, 72)]);
         let many: Vec<_> = (0..300).map(|page| (0, page)).collect();

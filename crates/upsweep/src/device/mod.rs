@@ -29,14 +29,14 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::time::Duration;
 
-pub use alone::{read_all, read_alone, read_together, run_alone, write_alone};
+pub use alone::{Bulk, read_all, read_alone, read_together, run_alone, write_alone};
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
 use host::os::{self, Basics, OperatingSystem};
 pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
-pub(crate) use joint::{GAP_BYTES_MAX, Joint, join};
+pub(crate) use joint::{Joint, join};
 pub use process::Process;
 pub use profile::{
     Access, BlockWrites, Curve, DeviceProfile, Effort, Load, Measurement, Order, Profile, Progress,

@@ -2,6 +2,7 @@
 //!
 //! `policy` computes a configuration, and everything that follows from one.
 
+use crate::device::Bulk;
 use crate::log::{LogMode, LogRegion, Motion};
 use crate::placement::Boundaries;
 
@@ -108,8 +109,8 @@ pub struct Config {
     pub scan_requests_beside_queries: usize,
     /// Memory for what is read ahead for all scans together, in bytes.
     pub scan_bytes_max: usize,
-    /// Longest gap between two blocks that one request reads for a scan, in bytes.
-    pub scan_gap_bytes_max: u64,
+    /// Requests of recovery and of bulk loads. The gap is that of scans, too.
+    pub bulk: Bulk,
     /// Least number of entries of a node of the directory; the maximum is three times that. The
     /// same at every open of a store.
     pub fanout_min: usize,

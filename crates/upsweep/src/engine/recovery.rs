@@ -40,7 +40,7 @@ use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
 use super::registry::{OwnFormats, Registry};
-use crate::device::{self, Buffer, DeviceId, Devices};
+use crate::device::{self, Buffer, Bulk, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::events::event;
 use crate::log::{self, Log, LogConfig, LogRegion, Seq};
@@ -69,6 +69,7 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         mode: config.log_mode,
         motion: config.log_motion,
         kept_bytes: config.log_kept_bytes(),
+        bulk: config.bulk,
     }
 }
 
@@ -106,25 +107,26 @@ fn write_superblock(devices: &mut dyn Devices, superblock: &Superblock) -> Resul
 }
 
 /// The valid superblock with the highest generation.
-fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superblock, Error> {
+fn read_superblock(devices: &mut dyn Devices, config: &Config) -> Result<Superblock, Error> {
     let mut found: Option<Superblock> = None;
     let mut reason = String::new();
     let slots = SUPERBLOCK_SLOTS.map(|offset| (DeviceId(0), offset, SLOT_BYTES));
-    let Ok(()) = device::read_all(devices, &slots, |_, slot| -> Result<(), Infallible> {
-        let decoded = slot
-            .map_err(|error| error.to_string())
-            .and_then(|slot| decode_superblock(slot).map_err(|error| error.to_string()));
-        match decoded {
-            Ok(superblock) if superblock.store == store => {
-                if found.is_none_or(|found| superblock.generation > found.generation) {
-                    found = Some(superblock);
+    let Ok(()) =
+        device::read_all(devices, &slots, &config.bulk, |_, slot| -> Result<(), Infallible> {
+            let decoded = slot
+                .map_err(|error| error.to_string())
+                .and_then(|slot| decode_superblock(slot).map_err(|error| error.to_string()));
+            match decoded {
+                Ok(superblock) if superblock.store == config.store => {
+                    if found.is_none_or(|found| superblock.generation > found.generation) {
+                        found = Some(superblock);
+                    }
                 }
+                Ok(_) => "belongs to another store".clone_into(&mut reason),
+                Err(error) => reason = error,
             }
-            Ok(_) => "belongs to another store".clone_into(&mut reason),
-            Err(error) => reason = error,
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     found.ok_or_else(|| {
         let location = Some(Location { device: DeviceId(0), offset: SUPERBLOCK_SLOTS[0] });
         Damage { location, what: "both superblocks".to_owned(), reason }.into()
@@ -144,7 +146,7 @@ pub fn open(
     access: Access,
 ) -> Result<Core, Error> {
     config.check()?;
-    let mut superblock = read_superblock(devices, config.store)?;
+    let mut superblock = read_superblock(devices, &config)?;
     let found = log_config(&config, devices, 1);
     check_length(&found)?;
     let mut reader = log::recover(devices, &found, superblock.replay_from)?;
@@ -242,17 +244,19 @@ fn read_root(
     let Some(extent) = superblock.root else { return Ok(Root::default()) };
     let image = ImageRecord { number: 0, image_seq: superblock.root_seq, extent };
     let mut root = Root::default();
-    read_images(devices, config.store, ImageKind::Root, &[image], decode_root, |_, found| {
+    let from = (config.store, &config.bulk);
+    read_images(devices, from, ImageKind::Root, &[image], decode_root, |_, found| {
         root = found;
         Ok(())
     })?;
     Ok(root)
 }
 
-/// Reads, checks and decodes images, several at a time; calls `take` with each, in any order.
+/// Reads, checks and decodes images of a store, several at a time; calls `take` with each, in any
+/// order.
 fn read_images<T>(
     devices: &mut dyn Devices,
-    store: [u8; 16],
+    (store, bulk): ([u8; 16], &Bulk),
     kind: ImageKind,
     images: &[ImageRecord],
     decode: impl Fn(&[u8]) -> Result<T, Malformed>,
@@ -260,7 +264,7 @@ fn read_images<T>(
 ) -> Result<(), Error> {
     let range = |image: &ImageRecord| image.extent.range();
     let ranges: Vec<_> = images.iter().map(range).collect();
-    device::read_all(devices, &ranges, |index, read| {
+    device::read_all(devices, &ranges, bulk, |index, read| {
         let image = &images[index];
         let identity =
             Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] };
@@ -347,8 +351,9 @@ fn load_checkpoint(
         return Ok(Listing::default());
     }
     let mut listing = Listing::default();
-    let store = base.config.store;
-    read_images(devices, store, ImageKind::Page, &root.pages, decode_page, |page, records| {
+    let (store, bulk) = (base.config.store, base.config.bulk);
+    let from = (store, &bulk);
+    read_images(devices, from, ImageKind::Page, &root.pages, decode_page, |page, records| {
         listing.pages.insert(page.number, *page);
         for record in records {
             check_number(base, record.block.number, page)?;
@@ -356,7 +361,7 @@ fn load_checkpoint(
         }
         Ok(())
     })?;
-    read_images(devices, store, ImageKind::Node, &root.nodes, decode_node, |node, record| {
+    read_images(devices, from, ImageKind::Node, &root.nodes, decode_node, |node, record| {
         listing.nodes.insert(node.number, *node);
         check_number(base, node.number, node)?;
         if record.level == 0 {

@@ -341,7 +341,8 @@ impl Core {
         let segments = self.base.index.spill_segments.take();
         let ranges: Vec<_> = segments.iter().map(|segment| segment.record.extent.range()).collect();
         let mut filters: Vec<_> = segments.iter().map(|_| None).collect();
-        device::read_all(devices, &ranges, |index, read| -> Result<(), Error> {
+        let bulk = self.base.config.bulk;
+        device::read_all(devices, &ranges, &bulk, |index, read| -> Result<(), Error> {
             let SpillSegment { record, seq, .. } = &*segments[index];
             let identity = spill_segments::identity(self.base.config.store, record);
             let body = read.ok().and_then(|image| {

@@ -101,7 +101,8 @@ impl Media {
         let ranges: Vec<_> = places.iter().map(range).collect();
         let blank = |device| (0..self.segments(device)).map(|_| Head::Blank).collect();
         let mut heads: Vec<Vec<Head>> = (0..self.config.regions.len()).map(blank).collect();
-        device::read_all(devices, &ranges, |index, read| -> Result<(), Error> {
+        let bulk = &self.config.bulk;
+        device::read_all(devices, &ranges, bulk, |index, read| -> Result<(), Error> {
             let (device, segment) = places[index];
             let offset = segment * self.segment_bytes();
             let block = read.map_err(|error| unreadable(&self.config, device, offset, &error))?;

@@ -61,7 +61,7 @@ pub use writer::{Log, LogRoom};
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{DeviceError, DeviceId, Devices};
+use crate::device::{Bulk, DeviceError, DeviceId, Devices};
 use crate::error::{Location, RequestError};
 use format::{
     BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, RECORD_HEADER_BYTES,
@@ -211,13 +211,15 @@ pub struct LogConfig {
     /// [`LogMode::Sentinel`] and [`LogMode::Predict`].
     pub motion: Option<Motion>,
     /// How much of the log recovery keeps in memory so that its next passes need not read it again,
-    /// in bytes, besides 2 MiB for each device. May be 0.
+    /// in bytes, besides two requests of `bulk` for each device. May be 0.
     pub kept_bytes: usize,
+    /// Requests that make the log, and with which recovery reads it.
+    pub bulk: Bulk,
 }
 
 impl LogConfig {
     /// 128 KiB batches in pages of 4096 bytes, two in flight per device, a delay of at most 200
-    /// microseconds, 8 MiB kept by recovery.
+    /// microseconds, 8 MiB kept by recovery, requests of 1 MiB.
     #[must_use]
     pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
         Self {
@@ -232,6 +234,7 @@ impl LogConfig {
             mode: LogMode::Idle,
             motion: None,
             kept_bytes: 8 << 20,
+            bulk: Bulk::default(),
         }
     }
 
@@ -268,6 +271,10 @@ impl LogConfig {
         let page = self.page_bytes;
         if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
             return bad("page_bytes", format!("{page}; a power of two from 512 to 4096"));
+        }
+        let request = self.bulk.request_bytes;
+        if request == 0 || !request.is_multiple_of(unit) {
+            return bad("bulk.request_bytes", format!("{request}; a multiple of 4096"));
         }
         if !(1..=DEPTH_MAX).contains(&self.depth) {
             return bad("depth", format!("{}; 1 to {DEPTH_MAX}", self.depth));

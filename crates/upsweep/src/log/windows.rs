@@ -1,4 +1,4 @@
-//! What was read of the rings, in *windows* of up to 1 MiB, so that recovery, which goes over the
+//! What was read of the rings, in *windows* of a request, so that recovery, which goes over the
 //! log several times, reads it once if it fits into memory.
 //!
 //! Passes are sequential on each device, so the window to drop is the one that was passed last: its
@@ -10,9 +10,6 @@ use std::collections::BTreeMap;
 
 use super::{LogConfig, UNIT_BYTES};
 use crate::device::{self, Buffer, Devices};
-
-/// Longest window.
-const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// A device and the number of a window in its ring.
 type At = (usize, u64);
@@ -51,7 +48,7 @@ impl Windows {
         let half = u64::from(config.segment_bytes / 2).next_multiple_of(UNIT_BYTES);
         Self {
             kept: BTreeMap::new(),
-            window_bytes: half.min(WINDOW_BYTES_MAX),
+            window_bytes: half.min(config.bulk.request_bytes.into()),
             bytes: 0,
             bytes_max: config.kept_bytes as u64,
             reads: 0,
@@ -140,7 +137,7 @@ impl Windows {
             (region.device, offset, self.bytes_of(config, *at) as usize)
         };
         let ranges: Vec<_> = wanted.iter().map(range).collect();
-        let Ok(()) = device::read_all(devices, &ranges, |index, read| {
+        let Ok(()) = device::read_all(devices, &ranges, &config.bulk, |index, read| {
             let (at, bytes) = (wanted[index], ranges[index].2 as u64);
             let content = read.ok().map(Buffer::copy_of);
             let window = Window { content, bytes, is_passed: false, read_at: self.reads };

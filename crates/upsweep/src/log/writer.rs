@@ -36,9 +36,6 @@ use crate::device::{
 use crate::error::{ClosedError, Error, RequestError};
 use crate::metrics::{LogRefusal, Metrics};
 
-/// Bytes of one write when a ring is created.
-const FORMAT_WRITE_BYTES: u64 = 1 << 20;
-
 /// A batch being written to a device.
 #[derive(Debug)]
 struct Flight {
@@ -111,8 +108,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates a log: writes every ring once in full with zeros, 1 MiB at a time, so that later
-    /// writes never hit space that a file system has yet to allocate.
+    /// Creates a log: writes every ring once in full with zeros, one request at a time, so that
+    /// later writes never hit space that a file system has yet to allocate.
     ///
     /// # Errors
     /// [`RequestError::BadConfig`], or [`ClosedError::WriteFailed`]: repair the device, try again.
@@ -123,7 +120,7 @@ impl Log {
             let device = region.device;
             let mut done = 0;
             while done < region.bytes {
-                let bytes = FORMAT_WRITE_BYTES.min(region.bytes - done);
+                let bytes = u64::from(config.bulk.request_bytes).min(region.bytes - done);
                 let offset = region.offset + done;
                 device::write_alone(devices, device, offset, Buffer::zeroed(bytes as usize))
                     .map_err(|error| ClosedError::WriteFailed {

@@ -290,8 +290,10 @@ impl BlockStore {
     /// As [`BlockStore::open`], but for unregistered modifiers; damage is in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder, Access::ReadOnly)?;
-        let _locked = folder;
-        engine::verify(&mut devices, description.config_with_any_memory(), registry)
+        // One that cannot be read must not keep anyone from verifying.
+        let profiles = folder.read_profiles().unwrap_or_default();
+        let described = Described { description, profiles };
+        engine::verify(&mut devices, described.config_with_any_memory(), registry)
     }
 
     /// Restores `store.json` in `folder` from the copy in the label of `device`, by default the

@@ -89,11 +89,19 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
     if beside != in_flight {
         scan_reason += &format!(", {beside} beside queries");
     }
+    let bulk = Size {
+        bytes: u64::from(config.bulk.request_bytes),
+        suited_bytes: suited.bulk_request_bytes,
+        measured: "reads and writes alone stream",
+        is_known: data_is_known || log_is_known,
+        if_less: "there is no memory for those",
+    };
     let choice = |name, bytes, reason| Choice { name, bytes, reason };
     vec![
         choice("runs", runs.bytes, runs.reason()),
         choice("batches of the log", batches.bytes, batches.reason()),
         choice("requests of scans", scans.bytes, scan_reason),
+        choice("requests of recovery and loads", bulk.bytes, bulk.reason()),
     ]
 }
 

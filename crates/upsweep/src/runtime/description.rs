@@ -117,6 +117,12 @@ impl Described {
         let log = self.log().filter_map(|device| self.profile(device));
         Shape { suited: Suited::of(data, log), ..self.description.shape() }
     }
+
+    /// The configuration with more memory than anything needs, to make a store or to check it.
+    pub(super) fn config_with_any_memory(&self) -> Config {
+        let options = Options { memory_bytes: usize::MAX / 4, ..Options::default() };
+        policy::configure(&self.shape(), &options, &Scale::FULL)
+    }
 }
 
 /// What all descriptions have.
@@ -243,12 +249,6 @@ impl Description {
         }
     }
 
-    /// The configuration with more memory than anything needs, to make a store or to check it.
-    pub(super) fn config_with_any_memory(&self) -> Config {
-        let options = Options { memory_bytes: usize::MAX / 4, ..Options::default() };
-        policy::configure(&self.shape(), &options, &Scale::FULL)
-    }
-
     /// All devices in the order of the bank.
     pub(super) fn paths(&self, folder: &Path) -> Vec<PathBuf> {
         self.data.iter().chain(&self.log).map(|path| folder.join(path)).collect()
@@ -349,21 +349,21 @@ pub(super) fn to_json(description: &Description) -> String {
     serde_json::to_string_pretty(description).expect("its paths are UTF-8")
 }
 
-/// Makes an empty store of `devices`, whose rings may become so long; returns its description and
-/// the profiles of its devices. `places` tells what each of them lies on, as far as that is known.
+/// Makes an empty store of `devices`, whose rings may become so long; returns what is known of it.
+/// `places` tells what each of them lies on, as far as that is known.
 pub(super) fn format(
     devices: &mut dyn Bank,
     options: &CreateOptions,
     names: Names,
     rings: Vec<u64>,
     places: &[Option<u64>],
-) -> Result<(Description, Vec<Profile>), Error> {
-    let (description, profiles) = describe(devices, options, names, rings, places)?;
-    let config = description.config_with_any_memory();
+) -> Result<Described, Error> {
+    let described = describe(devices, options, names, rings, places)?;
+    let config = described.config_with_any_memory();
     config.check()?;
-    write_labels(devices, &description, config.store)?;
+    write_labels(devices, &described.description, config.store)?;
     engine::create(devices, &config)?;
-    Ok((description, profiles))
+    Ok(described)
 }
 
 /// What is known of a device, or is measured now. `clock` tells the time.
@@ -393,7 +393,7 @@ fn describe(
     Names { data, log }: Names,
     rings: Vec<u64>,
     places: &[Option<u64>],
-) -> Result<(Description, Vec<Profile>), Error> {
+) -> Result<Described, Error> {
     let first_log = DeviceId(u16::try_from(data.len()).unwrap_or(u16::MAX));
     let clock = Clock::start();
     let mut profiles = match options.profiles.is_empty() {
@@ -428,7 +428,7 @@ fn describe(
         }
         description.profiles = figures(&profiles);
     }
-    Ok((description, profiles))
+    Ok(Described { description, profiles })
 }
 
 /// What a description keeps of profiles that name their devices.

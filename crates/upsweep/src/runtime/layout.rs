@@ -270,10 +270,9 @@ fn create_inside(folder: &Path, options: &CreateOptions, new: &NewDevices) -> Re
     let rings = new.size(&mut devices)?;
     let places = new.places(folder);
     let names = new.names.clone();
-    let (description, profiles) =
-        description::format(&mut devices, options, names, rings, &places)?;
-    sync_file(&folder.join(PROFILE), &profiles_to_toml(&profiles))?;
-    sync_file(&folder.join(DESCRIPTION), &description::to_json(&description))?;
+    let made = description::format(&mut devices, options, names, rings, &places)?;
+    sync_file(&folder.join(PROFILE), &profiles_to_toml(&made.profiles))?;
+    sync_file(&folder.join(DESCRIPTION), &description::to_json(&made.description))?;
     device::sync_folder(folder).map_err(|error| path_error(folder, error))
 }
 

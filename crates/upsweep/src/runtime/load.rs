@@ -15,15 +15,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, scope};
 
 use super::block_store::BlockStore;
+use crate::device::Bulk;
 use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
 use crate::engine::{BlockSizes, Chunk, Core, LoadTarget, LoadedBlock, RunId, SpaceId};
 use crate::error::{Error, RequestError, RetryError};
 
-/// Bytes of blocks that are written together, unless it is one block with many large values.
-const CHUNK_BYTES: usize = 1 << 20;
-/// Limit of bytes in flight: while one chunk is prepared, others are written or wait for a flush.
-const BYTES_ON_THEIR_WAY: usize = 8 * CHUNK_BYTES;
 /// Maximum number of packed chunks that wait for the writing thread.
 const PACKED_MAX: usize = 2;
 
@@ -105,9 +102,11 @@ impl BlockStore {
     /// ends the load and is returned. When this returns, everything is on stable media. Updates of
     /// the space meanwhile are accepted, and make the load fail.
     ///
-    /// Cost: every block is written once, in the order in which they come; one log record per
-    /// megabyte; one additional thread. Memory besides the budget: about 12 MiB; with large values,
-    /// three more blocks, each with all its large values.
+    /// Cost: every block is written once, in the order in which they come, with requests of
+    /// [`OpenOptions::bulk_request_bytes`](crate::OpenOptions::bulk_request_bytes); one log record
+    /// for each; one additional thread. Memory besides the budget: about 12 MiB with requests of up
+    /// to 1 MiB, and 8 requests from 2 MiB on; with large values, three more blocks, each with all
+    /// its large values.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
@@ -142,12 +141,13 @@ impl BlockStore {
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
         let (hand_over, packed) = sync_channel(PACKED_MAX);
+        let bulk = self.inner.shared.lock().core.config().bulk;
         scope(|scope| {
             let builder = Builder::new().name("upsweep-load".to_owned());
             let writer = builder
-                .spawn_scoped(scope, || self.write_all(target, format, packed))
+                .spawn_scoped(scope, || self.write_all(target, format, &bulk, packed))
                 .map_err(|error| RetryError::NoThread(error.to_string()))?;
-            let summary = pack_all(blocks, &hand_over);
+            let summary = pack_all(blocks, bulk.request_bytes as usize, &hand_over);
             drop(hand_over);
             // An error of the writer ends the packing too, and is the one to report.
             let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -160,10 +160,13 @@ impl BlockStore {
         &self,
         target: &LoadTarget,
         format: &dyn BlockFormat,
+        bulk: &Bulk,
         packed: Receiver<PackedBlocks>,
     ) -> Result<(), Error> {
         let mut on_their_way: VecDeque<(RunId, usize)> = VecDeque::new();
         let limits = self.limits();
+        // While one chunk is prepared, others are written or wait for a flush.
+        let bytes_max = bulk.bytes_in_flight();
         let mut is_first = true;
         for chunk in packed {
             for (index, block) in chunk.blocks.iter().enumerate() {
@@ -173,7 +176,7 @@ impl BlockStore {
                 is_first = false;
             }
             let images = Chunk::new(target, &chunk.blocks);
-            while on_their_way.iter().map(|chunk| chunk.1).sum::<usize>() >= BYTES_ON_THEIR_WAY {
+            while on_their_way.iter().map(|chunk| chunk.1).sum::<usize>() >= bytes_max {
                 let first = on_their_way.pop_front();
                 first.map_or(Ok(()), |(first, _)| self.wait_loaded(first))?;
             }
@@ -205,9 +208,11 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Gathers `blocks` into chunks and hands them over; ends early if the writer has ended.
+/// Gathers `blocks` into chunks of `chunk_bytes`, unless it is one block with many large values,
+/// and hands them over; ends early if the writer has ended.
 fn pack_all(
     blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
+    chunk_bytes: usize,
     hand_over: &SyncSender<PackedBlocks>,
 ) -> Result<LoadSummary, Error> {
     let mut summary = LoadSummary::default();
@@ -215,7 +220,7 @@ fn pack_all(
     for block in blocks {
         let block = block?;
         let bytes = block.bytes();
-        if chunk.bytes > 0 && chunk.bytes + bytes > CHUNK_BYTES {
+        if chunk.bytes > 0 && chunk.bytes + bytes > chunk_bytes {
             chunk.high = Some(block.key.clone());
             if hand_over.send(std::mem::take(&mut chunk)).is_err() {
                 return Ok(summary);

@@ -63,6 +63,9 @@ pub struct OpenOptions {
     pub run_blocks_max: Option<usize>,
     /// Minimum fraction of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
+    /// Most runs that are read, applied or written at a time (1 to 16): one in each stage and a
+    /// spare, unless more are given. The buffers of each take twice its length of the memory.
+    pub runs_in_flight_max: usize,
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
@@ -74,6 +77,14 @@ pub struct OpenOptions {
     /// the default, [`LogMode::Idle`], are for rotating drives that hold the log alone, and are
     /// refused if one of them holds data too.
     pub log_mode: LogMode,
+    /// Target size of a spill segment, in bytes (1 to 131072). A query may have to read one as a
+    /// whole, and the sweep reads one for several blocks. None: 16 KiB, and 64 KiB if a data device
+    /// rotates.
+    pub spill_segment_bytes: Option<u32>,
+    /// Length of the requests of recovery and of bulk loads, in bytes (4 KiB to 4 MiB, a multiple
+    /// of 4 KiB). None: what suits the devices, by their profile, 1 to 4 MiB, but above 1 MiB at
+    /// most a 128th of the memory.
+    pub bulk_request_bytes: Option<u32>,
     /// Longest request that reads ahead for a scan, in bytes (4 KiB to 16 MiB, a multiple of 4
     /// KiB), unless a single block is longer. None: what suits the devices, by their profile, and
     /// 256 KiB without one.
@@ -93,9 +104,12 @@ impl Default for OpenOptions {
             memory_bytes,
             run_blocks_max,
             run_density_percent_min,
+            runs_in_flight_max,
             log_depth,
             log_batch_bytes,
             log_mode,
+            spill_segment_bytes,
+            bulk_request_bytes,
             scan_request_bytes,
             scan_requests_in_flight,
             ..
@@ -106,9 +120,12 @@ impl Default for OpenOptions {
             workers: 0,
             run_blocks_max,
             run_density_percent_min,
+            runs_in_flight_max,
             log_depth,
             log_batch_bytes,
             log_mode,
+            spill_segment_bytes,
+            bulk_request_bytes,
             scan_request_bytes,
             scan_requests_in_flight,
             wall_clock,
@@ -123,9 +140,12 @@ impl OpenOptions {
             memory_bytes: self.memory_bytes,
             run_blocks_max: self.run_blocks_max,
             run_density_percent_min: self.run_density_percent_min,
+            runs_in_flight_max: self.runs_in_flight_max,
             log_depth: self.log_depth,
             log_batch_bytes: self.log_batch_bytes,
             log_mode: self.log_mode,
+            spill_segment_bytes: self.spill_segment_bytes,
+            bulk_request_bytes: self.bulk_request_bytes,
             scan_request_bytes: self.scan_request_bytes,
             scan_requests_in_flight: self.scan_requests_in_flight,
             ..policy::Options::default()
@@ -177,6 +197,13 @@ impl OpenOptions {
         self
     }
 
+    /// Sets [`OpenOptions::runs_in_flight_max`].
+    #[must_use]
+    pub fn runs_in_flight_max(mut self, runs: usize) -> Self {
+        self.runs_in_flight_max = runs;
+        self
+    }
+
     /// Sets [`OpenOptions::log_depth`].
     #[must_use]
     pub fn log_depth(mut self, batches: u8) -> Self {
@@ -195,6 +222,20 @@ impl OpenOptions {
     #[must_use]
     pub fn log_mode(mut self, mode: LogMode) -> Self {
         self.log_mode = mode;
+        self
+    }
+
+    /// Sets [`OpenOptions::spill_segment_bytes`].
+    #[must_use]
+    pub fn spill_segment_bytes(mut self, bytes: u32) -> Self {
+        self.spill_segment_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`OpenOptions::bulk_request_bytes`].
+    #[must_use]
+    pub fn bulk_request_bytes(mut self, bytes: u32) -> Self {
+        self.bulk_request_bytes = Some(bytes);
         self
     }
 

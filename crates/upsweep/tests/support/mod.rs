@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use upsweep::layers::device::{
-    Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
+    Bulk, Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
 };
 use upsweep::layers::engine::block_format::UpdateRef;
@@ -177,7 +177,7 @@ fn config(segments: u64) -> Config {
         scan_requests_in_flight: 2,
         scan_requests_beside_queries: 1,
         scan_bytes_max: 64 << 10,
-        scan_gap_bytes_max: 0,
+        bulk: Bulk::default(),
         fanout_min: 6,
         spilling: Spilling::Never,
         spill_fill_percent: 0,

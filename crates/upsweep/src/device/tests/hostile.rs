@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{
-    DeviceError, FailureKind, FaultRange, Faults, Geometry, HostileDevices, MemoryDevices,
+    Bulk, DeviceError, FailureKind, FaultRange, Faults, Geometry, HostileDevices, MemoryDevices,
     Simulated, read_all, read_alone, run_alone, write_alone,
 };
 
@@ -332,10 +332,11 @@ fn a_sector_that_is_unreadable_costs_only_the_range_that_has_it() {
     devices.set_faults(Faults::default());
     let ranges: Vec<_> = (0..16).map(|block| (DEVICE, block * 4096, 4096)).collect();
     let mut found = [None; 16];
-    let outcome: Result<(), ()> = read_all(&mut devices, &ranges, |index, read| {
-        found[index] = Some(read.ok().map(|content| content[0]));
-        Ok(())
-    });
+    let outcome: Result<(), ()> =
+        read_all(&mut devices, &ranges, &Bulk::default(), |index, read| {
+            found[index] = Some(read.ok().map(|content| content[0]));
+            Ok(())
+        });
     let wanted: Vec<_> = (0..16).map(|block| Some((block != 5).then_some(block))).collect();
     assert_eq!((outcome, &found[..]), (Ok(()), &wanted[..]));
 }

@@ -1,7 +1,7 @@
 //! The memory bank: virtual time, determinism, sparse content.
 
 use super::*;
-use crate::device::{LatencyModel, MemoryDevices, Simulated, read_all, run_alone};
+use crate::device::{Bulk, LatencyModel, MemoryDevices, Simulated, read_all, run_alone};
 
 #[test]
 fn time_moves_by_the_latency_model() {
@@ -133,7 +133,7 @@ fn read_blocks(blocks: &[u64], refuse_at: usize) -> (Vec<(usize, u8)>, u64) {
     let begun_us = devices.now_us();
     let ranges: Vec<_> = blocks.iter().map(|block| (DeviceId(0), block * 4096, 4096)).collect();
     let mut taken = Vec::new();
-    let outcome = read_all(&mut devices, &ranges, |index, read| {
+    let outcome = read_all(&mut devices, &ranges, &Bulk::default(), |index, read| {
         taken.push((index, read.expect("it is there")[0]));
         if index == refuse_at { Err(()) } else { Ok(()) }
     });
@@ -160,13 +160,32 @@ fn no_read_is_taken_after_a_refusal() {
 }
 
 #[test]
+fn gaps_are_read_over_and_so_many_requests_are_in_flight() {
+    let ranges = [0, 2, 4, 6].map(|block: u64| (DeviceId(0), block * 4096, 4096));
+    let took_ms = |requests_in_flight, gap_bytes_max| {
+        let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+        devices.set_latency(LatencyModel { base_us: 1000, bytes_per_us: 4096, jitter_us: 0 });
+        let bulk = Bulk { requests_in_flight, gap_bytes_max, ..Bulk::default() };
+        let outcome: Result<(), ()> = read_all(&mut devices, &ranges, &bulk, |_, read| {
+            assert_eq!(read.expect("it is there").len(), 4096);
+            Ok(())
+        });
+        assert_eq!(outcome, Ok(()));
+        devices.now_us() / 1000
+    };
+    assert_eq!((took_ms(64, 0), took_ms(2, 0), took_ms(1, 0)), (1, 2, 4));
+    assert_eq!((took_ms(1, 4096), took_ms(1, 4095)), (1, 4));
+}
+
+#[test]
 fn a_range_may_be_longer_than_what_is_read_ahead() {
     let mut devices = MemoryDevices::with_sizes(&[16 << 20], 1);
     let ranges = [(DeviceId(0), 0, 10 << 20), (DeviceId(0), 12 << 20, 4096)];
     let mut lengths = [0; 2];
-    let outcome: Result<(), ()> = read_all(&mut devices, &ranges, |index, read| {
-        lengths[index] = read.expect("it is there").len();
-        Ok(())
-    });
+    let outcome: Result<(), ()> =
+        read_all(&mut devices, &ranges, &Bulk::default(), |index, read| {
+            lengths[index] = read.expect("it is there").len();
+            Ok(())
+        });
     assert_eq!((outcome, lengths), (Ok(()), [10 << 20, 4096]));
 }

@@ -4,6 +4,7 @@ use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::limits::SCAN_REQUESTS_LIMIT;
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
 use super::suited::Suited;
+use crate::device::Bulk;
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
@@ -30,9 +31,12 @@ const RUN_TIMES_MAX: usize = 8;
 const RUN_PART_SUITED: usize = 64;
 /// Divisor of the memory that gives the share for the queues, or the large values, of one run.
 const RUN_CONTENT_PART: usize = 32;
-/// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
-/// unequal times.
+/// Runs in the pipeline, if no other number is given: one being read, one applied, one written, and
+/// a spare because these take unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
+/// Divisor of the memory that gives the longest request of recovery and bulk loads that is chosen:
+/// four or more are in flight.
+const BULK_PART: usize = 128;
 /// Requests in flight for a scan on each rotating drive, if no other number is given: one is read
 /// while the scan goes over another.
 const SCAN_REQUESTS_ROTATING: usize = 2;
@@ -138,6 +142,8 @@ pub struct Options {
     pub run_blocks_max: Option<usize>,
     /// Least part of a run that must have waiting updates, in per cent of its bytes.
     pub run_density_percent_min: u32,
+    /// Most runs that are read, applied or written at a time.
+    pub runs_in_flight_max: usize,
     /// Batches in flight per log device.
     pub log_depth: u8,
     /// Longest batch of the log, in bytes, but at most a quarter of a segment; `None`: what suits
@@ -152,6 +158,11 @@ pub struct Options {
     /// How full queue memory has to be before updates are spilled for it, and the fill at which
     /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
+    /// Target size of a spill segment, in bytes; `None`: what suits the kind of the data devices.
+    pub spill_segment_bytes: Option<u32>,
+    /// Length of the requests of recovery and of bulk loads, in bytes; `None`: what suits the
+    /// devices, if there is memory for it.
+    pub bulk_request_bytes: Option<u32>,
     /// Longest request that reads ahead for a scan, in bytes; `None`: what suits the
     /// devices.
     pub scan_request_bytes: Option<u32>,
@@ -166,12 +177,15 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             run_blocks_max: None,
             run_density_percent_min: RUN_DENSITY_PERCENT,
+            runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
             log_depth: LOG_DEPTH,
             log_batch_bytes: None,
             log_mode: LogMode::Idle,
             log_motion: None,
             spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
+            spill_segment_bytes: None,
+            bulk_request_bytes: None,
             scan_request_bytes: None,
             scan_requests_in_flight: None,
         }
@@ -185,6 +199,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let spill_segment_bytes =
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
+    let spill_segment_bytes = spill_segment_bytes.max(1) as u32;
     let (scan_request_bytes, scan_requests_in_flight, scan_requests_beside_queries) =
         scan_requests(shape, options);
     Config {
@@ -209,16 +224,16 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
             .unwrap_or_else(|| run_blocks_max(shape, memory_bytes, scale)),
         run_bytes_max: memory_bytes / RUN_CONTENT_PART,
         run_density_percent_min: options.run_density_percent_min,
-        runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
+        runs_in_flight_max: options.runs_in_flight_max,
         scan_request_bytes,
         scan_requests_in_flight,
         scan_requests_beside_queries,
         scan_bytes_max: scan_bytes_max(scan_requests_in_flight, memory_bytes, scale),
-        scan_gap_bytes_max: if shape.rotates { shape.suited.gap_bytes } else { 0 },
+        bulk: bulk(shape, options),
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
         spill_fill_percent: options.spill_fill_percent,
-        spill_segment_bytes: spill_segment_bytes.max(1) as u32,
+        spill_segment_bytes: options.spill_segment_bytes.unwrap_or(spill_segment_bytes),
         sweep_always: shape.rotates,
         file_space: file_space(scale),
         boundaries: shape.boundaries.clone(),
@@ -337,6 +352,23 @@ pub fn scan_unit_bytes(rotates: bool, boundaries: &[Boundaries]) -> Option<u32> 
     let (least, most) = SCAN_UNIT_BYTES_RANGE;
     let of_unit = |bytes: u64| bytes.min(most).next_multiple_of(UNIT_BYTES).max(least) as u32;
     longest.filter(|_| rotates).map(of_unit)
+}
+
+/// Requests of recovery and of bulk loads. If no length is given, it is longer than where nothing
+/// is known of the devices only with memory for it.
+fn bulk(shape: &Shape, options: &Options) -> Bulk {
+    let Suited { gap_bytes, bulk_request_bytes, bulk_requests_in_flight, .. } = shape.suited;
+    let suited = || {
+        let any = Suited::default().bulk_request_bytes;
+        let of_memory = (options.memory_bytes / BULK_PART) as u64;
+        let bytes = bulk_request_bytes.min(of_memory.max(any));
+        (bytes - bytes % UNIT_BYTES) as u32
+    };
+    Bulk {
+        request_bytes: options.bulk_request_bytes.unwrap_or_else(suited),
+        requests_in_flight: bulk_requests_in_flight,
+        gap_bytes_max: if shape.rotates { gap_bytes } else { 0 },
+    }
 }
 
 /// Memory for what is read ahead for all scans; none if they do not.

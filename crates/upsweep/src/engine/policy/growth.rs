@@ -28,8 +28,8 @@ const CHECKPOINT_BYTES_PER_BLOCK: u64 = 64;
 
 /// Smallest step in which a data file grows, in bytes.
 pub(super) const STEP_BYTES_MIN: u64 = 16 << 20;
-/// A run leaves holes of at least 512 KiB, which contain a whole granule of this length; smaller
-/// ones would fragment files more.
+/// A run of the usual length leaves holes of 512 KiB, which contain a whole granule of this length;
+/// smaller ones would fragment files more.
 pub(super) const GRANULE_BYTES: u64 = 256 << 10;
 /// Four of the smallest steps are kept, so that small stores do not alternate between returning and
 /// allocating space.

@@ -11,6 +11,12 @@ use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 /// Most blocks of a run that can be chosen.
 const RUN_BLOCKS_LIMIT: usize = 1024;
+/// Most runs at a time that can be chosen: their buffers take memory from waiting updates.
+const RUNS_LIMIT: usize = 16;
+/// Largest spill segment that can be chosen, in bytes: as much as one spill writes.
+const SPILL_SEGMENT_LIMIT: u32 = SPILL_SEGMENTS_PER_SPILL as u32 * SPILL_SEGMENT_BYTES;
+/// Longest request of recovery and of bulk loads that can be chosen, in bytes.
+const BULK_REQUEST_LIMIT: u32 = 4 << 20;
 /// Longest request of a scan that can be chosen, in bytes.
 const SCAN_REQUEST_LIMIT: u32 = 16 << 20;
 /// Most requests of a scan that can be chosen.
@@ -73,8 +79,18 @@ impl Config {
             let given = self.run_blocks_max;
             return bad("blocks of a run", format!("{given}; give 1 to {RUN_BLOCKS_LIMIT}"));
         }
-        if self.runs_in_flight_max == 0 {
-            return bad("runs in flight", "none; give at least one".to_owned());
+        if !(1..=RUNS_LIMIT).contains(&self.runs_in_flight_max) {
+            let given = self.runs_in_flight_max;
+            return bad("runs in flight", format!("{given}; give 1 to {RUNS_LIMIT}"));
+        }
+        if !(1..=SPILL_SEGMENT_LIMIT).contains(&self.spill_segment_bytes) {
+            let given = self.spill_segment_bytes;
+            return bad("spill segment", format!("{given} bytes; give 1 to 131072"));
+        }
+        let request = self.bulk.request_bytes;
+        if !request.is_multiple_of(4096) || !(4096..=BULK_REQUEST_LIMIT).contains(&request) {
+            let reason = format!("{request} bytes; give 4KiB to 4MiB in steps of 4KiB");
+            return bad("bulk request", reason);
         }
         let request = self.scan_request_bytes;
         if !request.is_multiple_of(4096) || !(4096..=SCAN_REQUEST_LIMIT).contains(&request) {

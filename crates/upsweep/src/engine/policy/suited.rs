@@ -1,18 +1,25 @@
 //! Sizes and numbers of requests that suit the devices of a store.
 
-use crate::device::{GAP_BYTES_MAX, Profile, Stripes};
+use crate::device::{Profile, Stripes};
 use crate::placement::Boundaries;
 
 /// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured.
 const RUN_BYTES: u64 = 512 << 10;
 const LOG_BATCH_BYTES: u64 = 128 << 10;
 const SCAN_REQUEST_BYTES: u64 = 256 << 10;
+/// The gap to read over on a rotating drive of which nothing else is known: less than passes under
+/// the head in a turn.
+const GAP_BYTES: u64 = 256 << 10;
 /// Bounds of what a measurement may ask for, so that buffers do not take the memory of waiting
 /// updates. Of rotating drives longer requests are better without end.
 const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
 const SCAN_REQUEST_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
 const GAP_BYTES_RANGE: (u64, u64) = (16 << 10, 512 << 10);
+const BULK_REQUEST_BYTES_RANGE: (u64, u64) = (1 << 20, 4 << 20);
+/// Profiles are measured with up to 64 requests in flight. Where nothing else waits, more than it
+/// takes do no harm.
+const BULK_REQUESTS_RANGE: (u64, u64) = (64, 256);
 /// Images are kept from straddling the boundaries of units of at least so many blocks.
 const UNIT_BLOCKS_MIN: u64 = 4;
 
@@ -32,9 +39,14 @@ pub struct Suited {
     /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one. A
     /// profile alone does not tell: its stripe units have to hold. See [`stripe_bytes`].
     pub stripe_bytes: u64,
-    /// The longest gap between blocks that a request of a scan reads over, in bytes: what every
-    /// rotating drive streams in the time of a small read. Other devices read each by itself.
+    /// The longest gap that a request reads over, in bytes: what every rotating drive streams in
+    /// the time of a small read. Other devices read what is on both sides by itself.
     pub gap_bytes: u64,
+    /// Bytes of a request from which on longer ones are hardly faster where nothing else waits, on
+    /// every device, for reads and for writes.
+    pub bulk_request_bytes: u64,
+    /// Requests in flight from which on more are hardly faster, likewise.
+    pub bulk_requests_in_flight: usize,
 }
 
 /// Bytes of a stripe over all drives of an array with this profile; 0 without stripe units.
@@ -61,7 +73,9 @@ impl Default for Suited {
             log_batch_bytes: LOG_BATCH_BYTES,
             scan_request_bytes: SCAN_REQUEST_BYTES,
             stripe_bytes: 0,
-            gap_bytes: GAP_BYTES_MAX,
+            gap_bytes: GAP_BYTES,
+            bulk_request_bytes: BULK_REQUEST_BYTES_RANGE.0,
+            bulk_requests_in_flight: BULK_REQUESTS_RANGE.0 as usize,
         }
     }
 }
@@ -94,12 +108,22 @@ impl Suited {
             let bytes = rate.saturating_mul(us) / 1_000_000;
             bytes - bytes % 4096
         };
+        let of_bulk = |profile: &Profile| {
+            let writes = profile.writes.map_or(0, |writes| writes.streaming_request_bytes);
+            profile.reads.streaming_request_bytes.max(writes)
+        };
+        let of_bulk_requests = |profile: &Profile| u64::from(profile.reads.requests_in_flight);
         let data: Vec<&Profile> = data.into_iter().collect();
+        let log: Vec<&Profile> = log.into_iter().collect();
+        let all = || data.iter().chain(&log).copied();
         let of_data = |of: &dyn Fn(&Profile) -> u64, range| {
             most(&mut data.iter().map(|profile| of(profile)), range)
         };
         let gap_bytes = data.iter().filter(|profile| profile.rotational).map(of_gap).min();
-        let log_batch_bytes = most(&mut log.into_iter().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
+        let log_batch_bytes =
+            most(&mut log.iter().copied().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
+        let bulk_request_bytes = most(&mut all().map(of_bulk), BULK_REQUEST_BYTES_RANGE);
+        let bulk_requests = most(&mut all().map(of_bulk_requests), BULK_REQUESTS_RANGE);
         Self {
             run_bytes: of_data(&of_run, RUN_BYTES_RANGE).unwrap_or(RUN_BYTES),
             log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
@@ -107,7 +131,9 @@ impl Suited {
                 .unwrap_or(SCAN_REQUEST_BYTES),
             stripe_bytes: 0,
             gap_bytes: gap_bytes
-                .map_or(GAP_BYTES_MAX, |bytes| bytes.clamp(GAP_BYTES_RANGE.0, GAP_BYTES_RANGE.1)),
+                .map_or(GAP_BYTES, |bytes| bytes.clamp(GAP_BYTES_RANGE.0, GAP_BYTES_RANGE.1)),
+            bulk_request_bytes: bulk_request_bytes.unwrap_or(BULK_REQUEST_BYTES_RANGE.0),
+            bulk_requests_in_flight: bulk_requests.unwrap_or(BULK_REQUESTS_RANGE.0) as usize,
         }
     }
 }

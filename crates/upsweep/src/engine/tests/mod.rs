@@ -26,7 +26,7 @@ mod values;
 mod verification;
 mod view;
 
-use crate::device::{Devices, Geometry, MemoryDevices};
+use crate::device::{Bulk, Devices, Geometry, MemoryDevices};
 use crate::engine::block_format::{ApplyInput, UpdateRef};
 use crate::engine::core::{Actions, Core};
 use crate::engine::format::record_format::LoggedUpdate;
@@ -71,7 +71,7 @@ fn config() -> Config {
         scan_requests_in_flight: 2,
         scan_requests_beside_queries: 2,
         scan_bytes_max: 64 << 10,
-        scan_gap_bytes_max: 0,
+        bulk: Bulk::default(),
         fanout_min: 6,
         spilling: Spilling::Never,
         spill_fill_percent: 0,

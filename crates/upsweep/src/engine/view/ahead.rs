@@ -249,10 +249,10 @@ impl Scans {
         let next = next_blocks(base, request, room + request_bytes, &scan.early);
         let range = |at: &(BlockId, Extent)| (at.1.device, at.1.offset, at.1.bytes as usize);
         let ranges: Vec<_> = next.blocks.iter().map(range).collect();
-        let gap_bytes_max = config.scan_gap_bytes_max;
+        let gap_bytes_max = config.bulk.gap_bytes_max;
         let space_map = &base.index.space_map;
         let end_max = |device, at| space_map.end_of_access(device, at, request_bytes as u64);
-        let (order, mut joints) = join(&ranges, end_max, |_| gap_bytes_max);
+        let (order, mut joints) = join(&ranges, end_max, gap_bytes_max);
         joints.sort_by_key(|joint| order[joint.parts.clone()].iter().min().copied());
         let mut rest = room;
         let fits = |joint: &Joint| {

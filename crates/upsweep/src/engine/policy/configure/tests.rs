@@ -45,6 +45,7 @@ fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
     assert_eq!((config.fold_bytes_min, config.fanout_min), (4096, 64));
     assert_eq!((config.spilling, config.spill_fill_percent), (Spilling::WhenItPays, 50));
     assert_eq!((config.spill_segment_bytes, config.runs_in_flight_max), (16 << 10, 4));
+    assert_eq!(config.bulk, Bulk::default());
     assert!(!config.sweep_always);
     let space = FileSpace {
         step_bytes_min: 16 << 20,
@@ -142,6 +143,40 @@ fn a_scan_of_a_drive_reads_whole_units_and_of_an_array_keeps_all_drives_busy() {
 }
 
 #[test]
+fn recovery_and_loads_have_requests_that_stream_within_the_memory() {
+    let of = |bulk_request_bytes: u64, memory_bytes| {
+        let suited = Suited { bulk_request_bytes, ..Suited::default() };
+        let config =
+            configure(&Shape { suited, ..shape() }, &with_memory(memory_bytes), &Scale::FULL);
+        (config.bulk.request_bytes >> 10, config.bulk.bytes_in_flight() / MIB)
+    };
+    assert_eq!(of(1 << 20, usize::MAX), (1024, 8));
+    let on_a_drive = [0, 128 * MIB, 256 * MIB, usize::MAX].map(|memory| of(4 << 20, memory));
+    assert_eq!(on_a_drive, [(1024, 8), (1024, 8), (2048, 8), (4096, 16)]);
+    let given = Options { bulk_request_bytes: Some(64 << 10), ..Options::default() };
+    assert_eq!(configure(&shape(), &given, &Scale::FULL).bulk.request_bytes, 64 << 10);
+}
+
+#[test]
+fn a_gap_is_read_over_only_on_rotating_drives() {
+    let suited = Suited { gap_bytes: 104 << 10, ..Suited::default() };
+    let gap = |rotates| {
+        let shape = Shape { rotates, suited, ..shape() };
+        configure(&shape, &Options::default(), &Scale::FULL).bulk.gap_bytes_max
+    };
+    assert_eq!((gap(true), gap(false)), (104 << 10, 0));
+}
+
+#[test]
+fn spill_segments_and_runs_in_flight_can_be_chosen() {
+    let options =
+        Options { spill_segment_bytes: Some(40_000), runs_in_flight_max: 7, ..Options::default() };
+    let config = configure(&shape(), &options, &Scale::FULL);
+    assert_eq!((config.spill_segment_bytes, config.runs_in_flight_max), (40_000, 7));
+    assert_eq!(config.check(), Ok(()));
+}
+
+#[test]
 fn scans_that_do_not_read_ahead_take_no_memory() {
     let of = |requests| {
         let scan_requests_in_flight = Some(requests);
@@ -230,7 +265,7 @@ proptest! {
         ring in 128u64 << 10..1 << 40,
         rings in 1usize..8,
         asked in prop::option::of(1u32..256),
-        run_blocks_max in prop::option::of(1usize..1024),
+        (run_blocks_max, runs_in_flight_max) in (prop::option::of(1usize..1024), 1usize..=16),
         rotates: bool,
         (run, batch) in (128u64..4096, 64u64..1024),
     ) {
@@ -248,12 +283,12 @@ proptest! {
             },
             ..shape()
         };
-        let options = Options { run_blocks_max, ..Options::default() };
+        let options = Options { run_blocks_max, runs_in_flight_max, ..Options::default() };
         let memory_bytes = memory_bytes_min(&shape, &options, &scale);
         let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);
         prop_assert_eq!(config.check(), Ok(()));
         prop_assert!(config.fanout_min >= 6);
-        prop_assert_eq!(config.scan_gap_bytes_max > 0, rotates);
+        prop_assert_eq!(config.bulk.gap_bytes_max > 0, rotates);
         prop_assert!(config.spill_segment_bytes > 0);
         prop_assert!(config.log_batch_bytes <= config.log_segment_bytes);
     }
@@ -261,7 +296,7 @@ proptest! {
     #[test]
     fn more_than_the_least_memory_is_enough(
         scale in any_scale(),
-        units in 1u32..64,
+        (units, runs_in_flight_max) in (1u32..64, 1usize..=16),
         (run, batch) in (128u64..4096, 64u64..1024),
         more in 0usize..40 << 20,
     ) {
@@ -269,7 +304,7 @@ proptest! {
         let (run_bytes, log_batch_bytes) = (run << 10, batch << 10);
         let suited = Suited { run_bytes, log_batch_bytes, ..Suited::default() };
         let shape = Shape { block_bytes, suited, ..shape() };
-        let options = Options::default();
+        let options = Options { runs_in_flight_max, ..Options::default() };
         let memory_bytes = memory_bytes_min(&shape, &options, &scale) + more;
         let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);
         prop_assert_eq!(config.check(), Ok(()));

@@ -43,8 +43,12 @@ fn where_writes_were_not_measured_reads_count() {
     let mut found = profile(256 * KIB, 256 * KIB);
     (found.writes, found.reads.streaming_request_bytes) = (None, 2048 * KIB);
     let found = [found];
-    let scan_request_bytes = 1024 * KIB;
-    let suited = Suited { run_bytes: 2048 * KIB, scan_request_bytes, ..Suited::default() };
+    let suited = Suited {
+        run_bytes: 2048 * KIB,
+        scan_request_bytes: 1024 * KIB,
+        bulk_request_bytes: 2048 * KIB,
+        ..Suited::default()
+    };
     assert_eq!(Suited::of(&found, &found), suited);
 }
 
@@ -75,6 +79,26 @@ fn a_gap_is_read_over_if_that_takes_no_longer_than_a_small_read() {
     assert_eq!(gap_kib(&[rotating(1, 1)]), 16);
     assert_eq!(gap_kib(&[rotating(u64::MAX, 9000)]), 512);
     assert_eq!(gap_kib(&[solid]), 256, "of none that rotates nothing is known");
+}
+
+#[test]
+fn recovery_and_loads_suit_reads_and_writes_of_every_device() {
+    let with = |read, write, requests| {
+        let mut found = profile(256 * KIB, 128 * KIB);
+        found.reads.streaming_request_bytes = read * KIB;
+        found.reads.requests_in_flight = requests;
+        found.writes.as_mut().expect("known").streaming_request_bytes = write * KIB;
+        found
+    };
+    let of = |data: &[Profile], log: &[Profile]| {
+        let suited = Suited::of(data, log);
+        (suited.bulk_request_bytes / KIB, suited.bulk_requests_in_flight)
+    };
+    let [short, long] = [with(16, 64, 1), with(2048, 512, 128)];
+    assert_eq!(of(std::slice::from_ref(&short), &[]), (1024, 64));
+    assert_eq!(of(&[short.clone(), long.clone()], &[]), (2048, 128));
+    assert_eq!(of(std::slice::from_ref(&short), &[long]), (2048, 128));
+    assert_eq!(of(&[short], &[with(16, 64 << 10, 256)]), (4096, 256));
 }
 
 #[test]
