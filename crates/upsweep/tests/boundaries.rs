@@ -187,7 +187,7 @@ fn stripe_units_are_used_only_if_they_are_certain_and_show() {
         // As many as of a single drive.
         let scans = status.choices.iter().find(|choice| choice.name == "requests of scans");
         let reason = &scans.expect("chosen").reason;
-        assert!(reason.ends_with("; 2 in flight"), "{reason}");
+        assert!(reason.ends_with("; 2 in flight, 1 beside queries"), "{reason}");
         status.devices[0].boundaries.clone().expect("known")
     };
     fn striped(profile: &mut Profile, confidence: f64) {

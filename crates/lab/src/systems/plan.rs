@@ -122,6 +122,7 @@ pub(super) fn config(
     let unit_bytes = devices.geometry(DeviceId(plan.data_devices)).physical_block_bytes;
     let block_bytes = policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL);
     let boundaries = profile.map(|profile| policy::boundaries(profile, block_bytes));
+    let stripe_bytes = profile.map_or(0, policy::stripe_bytes);
     let shape = Shape {
         store: *b"upsweep-lab-0001",
         data_devices: plan.data_devices,
@@ -129,10 +130,7 @@ pub(super) fn config(
         block_bytes,
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: unit_bytes.clamp(512, 4096),
-        suited: Suited {
-            stripe_bytes: profile.map_or(0, policy::stripe_bytes),
-            ..Suited::of(profile, profile)
-        },
+        suited: Suited { stripe_bytes, ..Suited::of(profile, profile) },
         boundaries: vec![boundaries.unwrap_or_default(); usize::from(plan.data_devices)],
         log_regions,
     };

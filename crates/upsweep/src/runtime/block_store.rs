@@ -31,7 +31,7 @@ use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::policy::{self, Shape, Suited};
+use crate::engine::policy;
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
     self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SnapshotId, SpaceId,
@@ -225,10 +225,7 @@ impl BlockStore {
         let clock = Clock::start();
         let is_read_only = access == Access::ReadOnly;
         let checked = boundaries::check(&mut *devices, &described, &clock, is_read_only);
-        let shape = described.shape();
-        let suited = Suited { stripe_bytes: checked.stripe_bytes, ..shape.suited };
-        let shape = Shape { suited, boundaries: checked.boundaries, ..shape };
-        let config = options.config(&shape)?;
+        let config = options.config(&checked.shape(&described))?;
         if access != Access::ReadOnly {
             options.check_devices(&described.description)?;
         }

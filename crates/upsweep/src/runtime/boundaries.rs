@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::clock::Clock;
 use super::description::Described;
 use crate::device::{Bank, DeviceError, DeviceId, Profile, Stripes, TRACKS_LOOKED_AT, Tracks};
-use crate::engine::policy;
+use crate::engine::policy::{self, Shape, Suited};
 use crate::events::event;
 use crate::placement::Boundaries;
 
@@ -42,6 +42,15 @@ pub(super) struct Checked {
     pub(super) stripe_bytes: u64,
     /// What the profiles say, and whether it holds.
     pub(super) known: Vec<Option<BoundariesStatus>>,
+}
+
+impl Checked {
+    /// The shape of the store with what was found.
+    pub(super) fn shape(&self, described: &Described) -> Shape {
+        let shape = described.shape();
+        let suited = Suited { stripe_bytes: self.stripe_bytes, ..shape.suited };
+        Shape { suited, boundaries: self.boundaries.clone(), ..shape }
+    }
 }
 
 /// What a look at boundaries showed.

@@ -77,16 +77,23 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         is_known: data_is_known,
         if_less: "there is no memory for those",
     };
-    let unit = policy::scan_unit_bytes(shape.rotates, &config.boundaries);
-    let scan_reason = match unit {
-        Some(bytes) if bytes == config.scan_request_bytes => {
-            "the longest track or stripe unit has so many, by the profile".to_owned()
-        }
-        _ => scans.reason(),
+    let is_of = |units| {
+        let whole = policy::scan_units_bytes(shape.rotates, &config.boundaries, units);
+        whole == Some(config.scan_request_bytes)
+    };
+    let scan_reason = if is_of(policy::SCAN_TRACKS) {
+        "two of the longest tracks have so many, by the profile".to_owned()
+    } else if is_of(1) {
+        "the longest stripe unit has so many, by the profile".to_owned()
+    } else {
+        scans.reason()
     };
     let (in_flight, beside) = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
     let mut scan_reason = format!("{scan_reason}; {in_flight} in flight");
-    if beside != in_flight {
+    let beside_bytes = config.scan_request_bytes_beside_queries();
+    if beside_bytes != config.scan_request_bytes as usize {
+        scan_reason += &format!(", {beside} of {} KiB beside queries", beside_bytes >> 10);
+    } else if beside != in_flight {
         scan_reason += &format!(", {beside} beside queries");
     }
     let bulk = Size {

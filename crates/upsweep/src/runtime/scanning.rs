@@ -10,9 +10,10 @@
 //! [note](Scan::note) the view. At its end a scan must [end](Scan::end).
 //!
 //! Reading ahead begins with the third block, so who wants a few records reads no more than these.
-//! It begins with a few blocks, and goes twice as far each time that the scan has to wait for the
-//! device, up to the limit. So a scan is as far ahead as it has to be to find its blocks read, and
-//! no further: where its caller is slower than the device, most of the device is left to others.
+//! It begins with a few blocks, or where devices rotate with long requests, and goes twice as far
+//! each time that the scan has to wait for the device, up to the limit. So a scan is as far ahead
+//! as it has to be to find its blocks read, and no further: where its caller is slower than the
+//! device, most of the device is left to others.
 //!
 //! Invariants: a view is the state of its block when the scan gets there; the order in which blocks
 //! are shown does not depend on what is read ahead; what has been read of a block is released when
@@ -230,6 +231,7 @@ impl Scan {
         let (released, unused) = (&mut self.released_bytes, &mut self.unused_bytes);
         core.release_read(id, std::mem::take(released), std::mem::take(unused));
         let first_bytes = BLOCKS_FIRST * core.block_bytes() as usize;
+        let first_bytes = first_bytes.max(core.config().scan_window_bytes_min());
         let window_bytes_max = core.config().scan_window_bytes().max(first_bytes);
         self.window_bytes = self.window_bytes.clamp(first_bytes, window_bytes_max);
         let is_ahead = |through: &[u8]| match &wanted {

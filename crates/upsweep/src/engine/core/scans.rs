@@ -13,7 +13,7 @@ use crate::error::Error;
 impl Core {
     /// A scan begins to read ahead. It must [end](Core::end_scan).
     pub fn begin_scan(&mut self) -> ScanId {
-        self.scans.begin(self.views.queries())
+        self.scans.begin(self.views.queries().begun)
     }
 
     /// A scan that has released everything ends. Its requests in flight count until they complete.

@@ -43,11 +43,15 @@ const SCAN_REQUESTS_ROTATING: usize = 2;
 /// The same on a solid-state device, with requests half as long as stream alone: as many bytes in
 /// flight as two of these, and each of them is there sooner.
 const SCAN_REQUESTS: usize = 4;
-/// The same while queries read of it: they wait for the requests that are before them.
+/// The same on either while queries read of it: they wait for the requests before them, and a
+/// drive that serves what is nearest goes on with a scan as long as it has its next request.
 const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.
 const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
+/// Whole tracks of a request on a single drive: beside other requests each begins with a seek,
+/// which takes a third of the time of one track, and a query that waits for two waits two turns.
+pub const SCAN_TRACKS: u64 = 2;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
 /// Least memory for what is read ahead: one scan at full speed.
@@ -325,33 +329,34 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
 }
 
 /// How a scan reads ahead: the longest request, in bytes, how many are in flight, and how many
-/// beside queries. On a rotating device with boundaries a request has the length of a unit: one of
-/// a whole track waits for no sector, and one of a whole stripe unit moves one head. Of an array,
-/// as many drives as there are have a default number of requests each. A rotating drive serves
-/// fewer of them beside queries in any case, so that with one at a time a scan would lose its
-/// place.
+/// beside queries. On a rotating device with boundaries a request has the length of whole units:
+/// one of whole tracks waits for no sector, and one of a whole stripe unit moves one head. Of an
+/// array, as many drives as there are have a default number of requests each.
 fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize, usize) {
-    let of_unit = scan_unit_bytes(shape.rotates, &shape.boundaries);
-    let suited = of_unit.unwrap_or(shape.suited.scan_request_bytes as u32);
+    let units = if shape.suited.stripe_bytes == 0 { SCAN_TRACKS } else { 1 };
+    let of_units = scan_units_bytes(shape.rotates, &shape.boundaries, units);
+    let suited = of_units.unwrap_or(shape.suited.scan_request_bytes as u32);
     let request_bytes = options.scan_request_bytes.unwrap_or(suited);
     let drives = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
     let each = if shape.rotates { SCAN_REQUESTS_ROTATING } else { SCAN_REQUESTS };
     let drives = drives.clamp(1, (SCAN_REQUESTS_LIMIT / each) as u64) as usize;
-    let each_beside = if shape.rotates { each } else { SCAN_REQUESTS_BESIDE_QUERIES };
-    let chosen = (drives * each, drives * each_beside);
+    let chosen = (drives * each, drives * SCAN_REQUESTS_BESIDE_QUERIES);
     let (in_flight, beside) =
         options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
     (request_bytes, in_flight, beside)
 }
 
-/// Bytes of a request of a scan that follow from the boundaries of data devices: those of the
-/// longest unit. `None` without boundaries, and on devices that do not rotate.
+/// Bytes of a request of a scan of so many whole units between these boundaries, of the longest.
+/// `None` without boundaries, and on devices that do not rotate.
 #[must_use]
-pub fn scan_unit_bytes(rotates: bool, boundaries: &[Boundaries]) -> Option<u32> {
+pub fn scan_units_bytes(rotates: bool, boundaries: &[Boundaries], units: u64) -> Option<u32> {
     let longest = boundaries.iter().filter_map(Boundaries::unit_bytes_max).max();
     let (least, most) = SCAN_UNIT_BYTES_RANGE;
-    let of_unit = |bytes: u64| bytes.min(most).next_multiple_of(UNIT_BYTES).max(least) as u32;
-    longest.filter(|_| rotates).map(of_unit)
+    let of_units = |bytes: u64| {
+        let whole = bytes.saturating_mul(units).min(most);
+        whole.next_multiple_of(UNIT_BYTES).max(least) as u32
+    };
+    longest.filter(|_| rotates).map(of_units)
 }
 
 /// Requests of recovery and of bulk loads. If no length is given, it is longer than where nothing

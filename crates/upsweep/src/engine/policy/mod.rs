@@ -39,8 +39,8 @@ pub(super) use admission::{
 pub use block_size::BlockSizes;
 pub(super) use block_size::DirectorySize;
 pub use configure::{
-    CACHE_PART, MEMORY_BYTES_DEFAULT, Options, Scale, Shape, check_memory, configure,
-    memory_bytes_min, scan_unit_bytes, workers,
+    CACHE_PART, MEMORY_BYTES_DEFAULT, Options, SCAN_TRACKS, Scale, Shape, check_memory, configure,
+    memory_bytes_min, scan_units_bytes, workers,
 };
 pub use creation::{
     DATA_BYTES_MIN, LOG_BYTES_DEFAULT, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_DEVICES_MAX,

@@ -8,7 +8,8 @@ use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
 use crate::engine::view::{
-    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, ScanId, Scans, ViewPoll, Views, Wanted,
+    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, QUIET_PLANS, Queries, ScanId, Scans,
+    ViewPoll, Views, Wanted,
 };
 use crate::placement::Boundaries;
 
@@ -21,8 +22,8 @@ struct Reads {
     ground: Ground,
     scans: Scans,
     views: Views,
-    /// Reads of queries so far.
-    queries: u64,
+    /// Of others.
+    queries: Queries,
     /// The blocks of 4000 swept records, in key order.
     blocks: Vec<BlockId>,
 }
@@ -45,7 +46,13 @@ impl Reads {
         ground.sweep(&[first]);
         let blocks = ground.blocks();
         assert!(blocks.len() > 12, "{} blocks", blocks.len());
-        Self { ground, scans: Scans::default(), views: Views::default(), queries: 0, blocks }
+        Self {
+            ground,
+            scans: Scans::default(),
+            views: Views::default(),
+            queries: Queries::default(),
+            blocks,
+        }
     }
 
     fn key(&self, block: usize) -> Box<[u8]> {
@@ -253,7 +260,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
         bound: Some(&bound),
         window_bytes: SHARE,
     };
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, 0);
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, Queries::default());
     assert_eq!(Reads::keys(&planned.parts), [reads.key(1), reads.key(3)]);
     assert!(planned.is_over);
     let behind = AheadOf::View(Wanted::Below(None));
@@ -261,7 +268,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let inside = [&low[..], b"!"].concat();
     let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
     reads.ground.requests().into_iter().for_each(|request| reads.end(request));
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, 0);
+    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, Queries::default());
     let keys = [reads.key(reads.blocks.len() - 2), low];
     assert_eq!(Reads::keys(&planned.parts), keys, "down to the block that covers the bound");
     assert!(planned.is_over);
@@ -351,8 +358,8 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
     let mut reads = Reads::new();
     reads.ground.base.config.scan_requests_beside_queries = 1;
     let id = reads.scans.begin(0);
-    let mut requests = |queries, behind| {
-        reads.queries = queries;
+    let mut requests = |begun, are_waiting, behind| {
+        reads.queries = Queries { begun, are_waiting };
         let planned = reads.plan(id, behind, false, SHARE);
         let requests = reads.ground.requests();
         let count = requests.len();
@@ -364,9 +371,12 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
         reads.scans.release(&reads.ground.base, id, bytes, 0);
         count
     };
-    assert_eq!(requests(0, 0), 2);
-    assert_eq!(requests(3, 0), 1);
-    let quiet: Vec<usize> = (0..20).map(|_| requests(3, 0)).collect();
-    assert_eq!((quiet[0], quiet[14], quiet[16], quiet[19]), (1, 1, 2, 2), "{quiet:?}");
-    assert_eq!(requests(4, 0), 1);
+    assert_eq!(requests(0, false, 0), 2);
+    assert_eq!(requests(3, false, 0), 1);
+    let plans = QUIET_PLANS as usize;
+    let waiting: Vec<usize> = (0..2 * plans).map(|_| requests(3, true, 0)).collect();
+    assert!(waiting.iter().all(|count| *count == 1), "as long as one waits");
+    let quiet: Vec<usize> = (0..2 * plans).map(|_| requests(3, false, 0)).collect();
+    assert_eq!(quiet.iter().position(|count| *count == 2), Some(plans - 1), "{quiet:?}");
+    assert_eq!(requests(4, false, 0), 1);
 }

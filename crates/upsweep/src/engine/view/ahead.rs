@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::gather::wanted_block;
-use super::{Expected, ReadImage, Wanted};
+use super::{Expected, Queries, ReadImage, Wanted};
 use crate::device::{Buffer, Completion, Joint, Token, join};
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
@@ -32,8 +32,9 @@ use crate::placement::Extent;
 /// Blocks that one call goes over at most: the core is locked meanwhile.
 const BLOCKS_MAX: usize = 256;
 
-/// Plans without reads of queries after which a scan counts as alone again: some milliseconds.
-const QUIET_PLANS: u32 = 16;
+/// Plans without reads of queries after which a scan counts as alone again: some milliseconds, also
+/// if it makes one for each block that it goes over.
+pub(in crate::engine) const QUIET_PLANS: u32 = 256;
 
 /// Number of a scan that reads ahead, within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,13 +155,16 @@ struct Progress {
 }
 
 impl Progress {
-    /// How many requests may be in flight, if queries have made so many reads.
-    fn requests_max(&mut self, config: &Config, queries: u64) -> usize {
-        let is_quiet = std::mem::replace(&mut self.queries, queries) == queries;
+    /// How many requests may be in flight beside these queries, and how long they are at most.
+    fn requests_max(&mut self, config: &Config, queries: Queries) -> (usize, usize) {
+        let Queries { begun, are_waiting } = queries;
+        let is_quiet = std::mem::replace(&mut self.queries, begun) == begun && !are_waiting;
         self.quiet_plans = if is_quiet { self.quiet_plans.saturating_add(1) } else { 0 };
         match self.quiet_plans < QUIET_PLANS {
-            true => config.scan_requests_beside_queries,
-            false => config.scan_requests_in_flight,
+            true => {
+                (config.scan_requests_beside_queries, config.scan_request_bytes_beside_queries())
+            }
+            false => (config.scan_requests_in_flight, config.scan_request_bytes as usize),
         }
     }
 }
@@ -226,22 +230,23 @@ impl Scans {
 
     /// Requests the next blocks of a scan, if it is far enough from where it wants to be for a
     /// request of full length, and memory and requests in flight permit it: fewer if there were
-    /// reads of queries since the last plans, of which there were `queries` so far. They are
-    /// submitted at the next pump. Cost: a search of the directory for each block, at most 256.
+    /// reads of queries since the last plans, or are some. They are submitted at the next pump.
+    /// Cost: a search of the directory for each block, at most 256.
     pub(in crate::engine) fn plan(
         &mut self,
         base: &mut Base,
         id: ScanId,
         request: &AheadRequest<'_>,
-        queries: u64,
+        queries: Queries,
     ) -> Planned {
         let count = self.scans.len().max(1);
         let Some(scan) = self.scans.get_mut(&id) else { return Planned::default() };
         let (config, share) = (&base.config, base.config.scan_bytes_max / count);
         let window = request.window_bytes.min(share);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
-        let request_bytes = (config.scan_request_bytes as usize).min(window / 2);
-        let slots = scan.requests_max(config, queries).saturating_sub(scan.in_flight);
+        let (requests_max, bytes_max) = scan.requests_max(config, queries);
+        let request_bytes = bytes_max.min(window / 2);
+        let slots = requests_max.saturating_sub(scan.in_flight);
         if slots == 0 || room < request_bytes.max(1) {
             return Planned::default();
         }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 mod ahead;
 mod gather;
 
+#[cfg(test)]
+pub(super) use ahead::QUIET_PLANS;
 pub(super) use ahead::Scans;
 pub use ahead::{AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, Planned, ScanId};
 pub(super) use gather::gather;
@@ -196,11 +198,20 @@ pub struct CheckedRead {
     image: Result<Arc<Image>, String>,
 }
 
+/// Reads for views of queries, not of scans.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queries {
+    /// How many there have been.
+    pub(super) begun: u64,
+    /// Whether a query waits for one.
+    pub(super) are_waiting: bool,
+}
+
 /// Views that wait for reads.
 #[derive(Default)]
 pub(super) struct Views {
     next: u64,
-    /// Reads that views of queries, not of scans, have begun to wait for.
+    /// [`Queries::begun`].
     queries: u64,
     pending: BTreeMap<ViewId, PendingView>,
     reads: BTreeMap<Token, PendingRead>,
@@ -323,9 +334,10 @@ impl Views {
         Some(self.answered.swap_remove(position).1)
     }
 
-    /// How many reads queries have waited for so far, scans not counted.
-    pub(super) fn queries(&self) -> u64 {
-        self.queries
+    /// The reads of queries. Cost: O(views of scans that wait).
+    pub(super) fn queries(&self) -> Queries {
+        let are_waiting = self.pending.values().any(|view| !view.passes_cache);
+        Queries { begun: self.queries, are_waiting }
     }
 
     /// Whether the next [`Views::pump`] has something to do for views.

@@ -116,7 +116,7 @@ fn a_run_is_a_part_of_the_memory_within_bounds() {
 }
 
 #[test]
-fn a_scan_of_a_drive_reads_whole_units_and_of_an_array_keeps_all_drives_busy() {
+fn a_scan_of_a_drive_reads_two_tracks_and_of_an_array_keeps_all_drives_busy() {
     const KIB: u64 = 1 << 10;
     let of = |rotates, unit_bytes: Option<u64>, stripe_bytes| {
         let units = unit_bytes.map(|bytes| Boundaries::new([(0, bytes, 10)]).expect("in order"));
@@ -127,16 +127,17 @@ fn a_scan_of_a_drive_reads_whole_units_and_of_an_array_keeps_all_drives_busy() {
         let requests = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
         (u64::from(config.scan_request_bytes) / KIB, requests)
     };
-    assert_eq!(of(true, None, 0), (512, (2, 2)));
+    assert_eq!(of(true, None, 0), (512, (2, 1)));
     assert_eq!(of(false, None, 0), (512, (4, 1)));
-    // A track of 686 sectors, in whole pages; of short ones several, of a longest one a part.
-    assert_eq!(of(true, Some(343 * KIB), 0), (344, (2, 2)));
-    assert_eq!(of(true, Some(48 * KIB), 0), (128, (2, 2)));
-    assert_eq!(of(true, Some(u64::MAX / 10), 0), (4096, (2, 2)));
+    // Two tracks of 686 sectors, in whole pages; of short ones several, of a longest one a part.
+    assert_eq!(of(true, Some(343 * KIB), 0), (688, (2, 1)));
+    assert_eq!(of(true, Some(48 * KIB), 0), (128, (2, 1)));
+    assert_eq!(of(true, Some(3000 * KIB), 0), (4096, (2, 1)));
+    assert_eq!(of(true, Some(u64::MAX / 10), 0), (4096, (2, 1)));
     // Four drives, with units of 256 KiB, and of 64 KiB; of drives that do not rotate.
-    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), (256, (8, 8)));
-    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), (128, (4, 4)));
-    assert_eq!(of(true, None, 256 * KIB), (512, (2, 2)));
+    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), (256, (8, 4)));
+    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), (128, (4, 2)));
+    assert_eq!(of(true, None, 256 * KIB), (512, (2, 1)));
     assert_eq!(of(false, Some(64 * KIB), 256 * KIB), (512, (4, 1)));
     assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), (512, (16, 4)));
     assert_eq!(of(false, Some(512 * KIB), u64::MAX), (512, (64, 16)));
@@ -174,6 +175,20 @@ fn spill_segments_and_runs_in_flight_can_be_chosen() {
     let config = configure(&shape(), &options, &Scale::FULL);
     assert_eq!((config.spill_segment_bytes, config.runs_in_flight_max), (40_000, 7));
     assert_eq!(config.check(), Ok(()));
+}
+
+#[test]
+fn scans_of_rotating_devices_begin_with_long_requests() {
+    let of = |rotates, requests| {
+        let scan_requests_in_flight = Some(requests);
+        let options = Options { scan_requests_in_flight, ..Options::default() };
+        let config = configure(&Shape { rotates, ..shape() }, &options, &Scale::FULL);
+        (config.scan_window_bytes_min(), config.scan_window_bytes())
+    };
+    let request = Suited::default().scan_request_bytes as usize;
+    assert_eq!((of(true, 0), of(false, 2)), ((0, 0), (0, 3 * request)));
+    assert_eq!(of(true, 1), (2 * request, 2 * request));
+    assert_eq!(of(true, 2), (2 * request, 3 * request));
 }
 
 #[test]
