@@ -36,7 +36,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         paper's Basic-Shore, or of 384 KB. Ours has the profile of the drives with their tracks. \
         Drives serve requests in the order of their arrival.",
     scaling: "\
-        A full run has an index of 1 GB, of which 96 MB are scanned; updates come for 60 \
+        A full run has an index of 1 GB, of which 384 MB are scanned; updates come for 60 \
         seconds before the scan begins. A quick run has 64 MB, of which it scans 8 MB, and 5 \
         seconds. Memory is 64 MB.",
     papers: &[FIG_7, FIG_8],
@@ -92,7 +92,7 @@ fn measure(
     }
     let beside = Beside { callers: 1, others, us_min: 0 };
     let Records { count, stride } = layout.records();
-    let scanned = scale.pick(8.0, 96.0) * MB / index_bytes as f64 * count as f64;
+    let scanned = scale.pick(8.0, 384.0) * MB / index_bytes as f64 * count as f64;
     let (from, to) = (count / 3, count / 3 + scanned as u64);
     let scan = Access::Scan(from * stride, to * stride);
     beside.run(&mut store, std::iter::once(scan), next, &mut random)
