@@ -77,14 +77,12 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         is_known: data_is_known,
         if_less: "there is no memory for those",
     };
-    let is_of = |units| {
+    let is_whole = [1, policy::SCAN_TRACKS].into_iter().any(|units| {
         let whole = policy::scan_units_bytes(shape.rotates, &config.boundaries, units);
         whole == Some(config.scan_request_bytes)
-    };
-    let scan_reason = if is_of(policy::SCAN_TRACKS) {
-        "two of the longest tracks have so many, by the profile".to_owned()
-    } else if is_of(1) {
-        "the longest stripe unit has so many, by the profile".to_owned()
+    });
+    let scan_reason = if is_whole {
+        "whole tracks or stripe units have at most so many, by the profile".to_owned()
     } else {
         scans.reason()
     };

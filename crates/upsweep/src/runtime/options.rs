@@ -86,8 +86,9 @@ pub struct OpenOptions {
     /// most a 128th of the memory.
     pub bulk_request_bytes: Option<u32>,
     /// Longest request that reads ahead for a scan, in bytes (4 KiB to 16 MiB, a multiple of 4
-    /// KiB), unless a single block is longer. None: what suits the devices, by their profile, and
-    /// 256 KiB without one.
+    /// KiB), unless a single block is longer. On a solid-state device the one beside queries may be
+    /// longer: give the number in flight, too, to prevent that. None: what suits the devices, by
+    /// their profile, and 256 KiB without one.
     pub scan_request_bytes: Option<u32>,
     /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block,
     /// and take no memory for it. None: 4, on rotating drives 2, as many more as an array has

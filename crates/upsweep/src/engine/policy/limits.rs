@@ -85,7 +85,7 @@ impl Config {
         }
         if !(1..=SPILL_SEGMENT_LIMIT).contains(&self.spill_segment_bytes) {
             let given = self.spill_segment_bytes;
-            return bad("spill segment", format!("{given} bytes; give 1 to 131072"));
+            return bad("spill segment", format!("{given} bytes; give 1 to {SPILL_SEGMENT_LIMIT}"));
         }
         let request = self.bulk.request_bytes;
         if !request.is_multiple_of(4096) || !(4096..=BULK_REQUEST_LIMIT).contains(&request) {
@@ -155,14 +155,19 @@ impl Config {
         SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes.min(SPILL_SEGMENT_BYTES) as usize
     }
 
+    /// Whether data devices rotate: only there it pays to read over a gap.
+    fn rotates(&self) -> bool {
+        self.bulk.gap_bytes_max > 0
+    }
+
     /// Bytes of a request of a scan beside queries at most. Where a device serves them at the same
-    /// time, as many bytes are in flight as otherwise, in fewer requests: queries wait for the
-    /// threads that each request wakes. Where devices rotate, queries wait for its end.
+    /// time, as many bytes are in flight as otherwise, in fewer requests: the slowest queries were
+    /// faster beside these. Where devices rotate, queries wait for its end.
     #[must_use]
     pub fn scan_request_bytes_beside_queries(&self) -> usize {
         let bytes = self.scan_request_bytes as usize;
         let times = self.scan_requests_in_flight / self.scan_requests_beside_queries.max(1);
-        if self.bulk.gap_bytes_max > 0 { bytes } else { bytes.saturating_mul(times.max(1)) }
+        if self.rotates() { bytes } else { bytes.saturating_mul(times.max(1)) }
     }
 
     /// Bytes that are read ahead for one scan at most: the requests in flight, and the one that it
@@ -178,13 +183,12 @@ impl Config {
         alone.max(bytes_of(self.scan_requests_beside_queries, beside))
     }
 
-    /// Bytes that are read ahead for a scan at least, once it reads ahead. Where it pays to read
-    /// over a gap, because devices rotate, a long request takes little longer than a short one: as
-    /// much as makes requests of full length.
+    /// Bytes that are read ahead for a scan at least, once it reads ahead. Where devices rotate, a
+    /// long request takes little longer than a short one: as much as makes requests of full length.
     #[must_use]
     pub fn scan_window_bytes_min(&self) -> usize {
-        let rotates = self.bulk.gap_bytes_max > 0;
-        if rotates { self.scan_window_bytes().min(2 * self.scan_request_bytes as usize) } else { 0 }
+        let two = 2 * self.scan_request_bytes as usize;
+        if self.rotates() { self.scan_window_bytes().min(two) } else { 0 }
     }
 
     /// Memory for the buffers of runs, of scans and of the log, whatever the load: the bytes read
