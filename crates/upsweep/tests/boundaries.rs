@@ -157,6 +157,33 @@ fn the_tracks_of_the_device_are_used() {
 }
 
 #[test]
+fn a_range_on_a_drive_that_rotates_is_read_ahead_at_once() {
+    let bank = bank(geometry(drive().bytes(), true), None, nothing);
+    let options = CreateOptions::default().log_bytes(8 * MIB).block_bytes(16 << 10);
+    let store = Store::builder().create_on(bank.clone(), 1, &options).expect("made");
+    let table = store.table("main").expect("a table");
+    (0..2000_u64).for_each(|key| drop(table.put(&key.to_be_bytes(), &[7; 500]).expect("stored")));
+    store.sweep().expect("swept");
+    drop(table);
+    store.close().expect("closed");
+    let store = Store::builder().open_on(bank).expect("opens");
+    let table = store.existing_table("main").expect("a table");
+    let reads = || {
+        let found = store.metrics();
+        (found.query_reads_total, found.scan_read_bytes_total >> 10)
+    };
+    // It is not known how many of these are wanted.
+    assert_eq!(table.iter().take(10).count(), 10);
+    let (before, ahead) = reads();
+    assert_eq!((before, ahead), (1, 0));
+    // Six blocks or so: the first is read alone, and the others at once.
+    assert_eq!(table.scan(500_u64.to_be_bytes()..700_u64.to_be_bytes()).count(), 200);
+    let (reads, ahead) = reads();
+    assert_eq!(reads - before, 1);
+    assert!((64..=128).contains(&ahead), "{ahead} KiB");
+}
+
+#[test]
 fn tracks_that_are_off_by_a_sector_are_not_used() {
     let said = said(tracks(&description(600), 512, drive().bytes()), nothing);
     assert!(!said.is_used && said.reason.starts_with("0 of 40 that were looked"), "{said:?}");

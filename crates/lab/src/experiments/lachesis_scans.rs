@@ -72,7 +72,7 @@ struct Measured {
 
 fn measure(arm: Arm<'_>, ordering: Ordering, scale: &Scale) -> Result<Measured, Problem> {
     let pages = Pages::of(scale.pick(1 << 30, 10 << 30));
-    let bytes = scale.pick(24 << 20, 192 << 20);
+    let bytes = scale.pick(24 << 20, 768 << 20);
     let mut store = pages.store(drives(ordering, scale)?, arm)?;
     let remainder = store.remainder_bytes() as f64;
     let one_at_a_time = pages.pages_one_at_a_time(&mut store, scale)?;

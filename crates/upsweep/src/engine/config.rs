@@ -105,8 +105,13 @@ pub struct Config {
     pub scan_request_bytes: u32,
     /// Requests in flight that read ahead for one scan (0 to 64); 0 to read block by block.
     pub scan_requests_in_flight: usize,
-    /// The same while queries read of the devices.
+    /// The longest request while queries read of the devices.
+    pub scan_request_bytes_beside_queries: u32,
+    /// Requests in flight for one scan meanwhile.
     pub scan_requests_beside_queries: usize,
+    /// Whether scans take turns: all together have as many requests in flight on a device as one
+    /// has, and if there are several, these are as long beside queries as otherwise.
+    pub scans_take_turns: bool,
     /// Memory for what is read ahead for all scans together, in bytes.
     pub scan_bytes_max: usize,
     /// Requests of recovery and of bulk loads. The gap is that of scans, too.

@@ -380,11 +380,11 @@ impl BlockStore {
     /// covers `from`. Each is shown once, as it is when the iterator gets there, with the updates
     /// that wait for it; blocks that are made meanwhile at positions already passed are not shown.
     ///
-    /// Cost: at most one device read per block. From the third block on, blocks are read ahead,
-    /// with requests for many neighbours, and do not enter the cache. What is read ahead takes at
-    /// most the share of the memory that is for scans; while that is taken, blocks are read one by
-    /// one. A view keeps what was read with its block, up to 16 MiB. (Lachesis paper, sections 3.4
-    /// and 4.)
+    /// Cost: at most one device read per block. From the third block on, and with `to` on a
+    /// rotating device from the second, blocks are read ahead, with requests for many neighbours,
+    /// and do not enter the cache. What is read ahead takes at most the share of the memory that is
+    /// for scans; while that is taken, blocks are read one by one. A view keeps what was read with
+    /// its block, up to 16 MiB. (Lachesis paper, sections 3.4 and 4.)
     #[must_use]
     pub fn blocks(&self, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Blocks {
         Blocks::new(self.clone(), space, from.to_vec(), to.map(<[u8]>::to_vec))

@@ -88,8 +88,8 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
     };
     let (in_flight, beside) = (config.scan_requests_in_flight, config.scan_requests_beside_queries);
     let mut scan_reason = format!("{scan_reason}; {in_flight} in flight");
-    let beside_bytes = config.scan_request_bytes_beside_queries();
-    if beside_bytes != config.scan_request_bytes as usize {
+    let beside_bytes = config.scan_request_bytes_beside_queries;
+    if beside_bytes != config.scan_request_bytes {
         scan_reason += &format!(", {beside} of {} KiB beside queries", beside_bytes >> 10);
     } else if beside != in_flight {
         scan_reason += &format!(", {beside} beside queries");

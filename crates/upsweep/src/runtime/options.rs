@@ -93,8 +93,8 @@ pub struct OpenOptions {
     /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block,
     /// and take no memory for it. None: 4, on rotating drives 2, as many more as an array has
     /// drives, and one for each drive while queries read, on solid-state devices of four times the
-    /// length. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256
-    /// MiB.
+    /// length. All scans of a single rotating drive together have as many. What is read ahead for
+    /// all scans takes at most a part of the memory, 8 MiB of 256 MiB.
     pub scan_requests_in_flight: Option<usize>,
     /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,

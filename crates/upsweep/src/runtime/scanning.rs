@@ -9,11 +9,12 @@
 //! [gather](Scan::gather_more) those of the next blocks, which saves taking the core for each;
 //! [note](Scan::note) the view. At its end a scan must [end](Scan::end).
 //!
-//! Reading ahead begins with the third block, so who wants a few records reads no more than these.
-//! It begins with a few blocks, or where devices rotate with long requests, and goes twice as far
-//! each time that the scan has to wait for the device, up to the limit. So a scan is as far ahead
-//! as it has to be to find its blocks read, and no further: where its caller is slower than the
-//! device, most of the device is left to others.
+//! Reading ahead begins with the third block, so who wants a few records reads no more than these;
+//! where devices rotate and the scan ends at a bound, with the first. It begins with a few blocks,
+//! or where devices rotate with long requests, and goes twice as far each time that the scan has to
+//! wait for the device, up to the limit. So a scan is as far ahead as it has to be to find its
+//! blocks read, and no further: where its caller is slower than the device, most of the device is
+//! left to others.
 //!
 //! Invariants: a view is the state of its block when the scan gets there; the order in which blocks
 //! are shown does not depend on what is read ahead; what has been read of a block is released when
@@ -30,7 +31,8 @@ use crate::engine::{
 };
 use crate::error::Error;
 
-/// Blocks that a scan goes over before it reads ahead.
+/// Blocks that a scan goes over before it reads ahead, unless it is known where it ends and a long
+/// request takes little longer than one more short one.
 const BLOCKS_BEFORE: u32 = 2;
 /// Blocks that it first reads ahead.
 const BLOCKS_FIRST: usize = 4;
@@ -181,7 +183,9 @@ impl Scan {
     ) -> Result<ViewPoll, Error> {
         self.take_arrived(core);
         let reads_ahead = core.config().scan_requests_in_flight > 0;
-        if self.id.is_none() && self.passed >= BLOCKS_BEFORE && reads_ahead {
+        let is_bounded = bound.is_some() && core.config().rotates();
+        let blocks_before = if is_bounded { 0 } else { BLOCKS_BEFORE };
+        if self.id.is_none() && self.passed >= blocks_before && reads_ahead {
             self.id = Some(core.begin_scan());
         }
         let Some(id) = self.id else { return core.view(self.space, wanted) };

@@ -16,9 +16,10 @@ impl Core {
         self.scans.begin(self.views.queries().begun)
     }
 
-    /// A scan that has released everything ends. Its requests in flight count until they complete.
+    /// A scan that has released everything ends. Its requests in flight count until they complete;
+    /// those that wait for their turn are withdrawn.
     pub fn end_scan(&mut self, id: ScanId) {
-        self.scans.end(&self.base, id);
+        self.scans.end(&mut self.base, id);
     }
 
     /// Requests the next blocks of a scan, if it is not yet as far ahead as it wants to be, and

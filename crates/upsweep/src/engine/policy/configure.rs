@@ -49,9 +49,11 @@ const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 /// Bounds of a request that has the length of a unit between boundaries: of shorter ones it takes
 /// several.
 const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
-/// Whole tracks of a request on a single drive: beside other requests each begins with a seek,
-/// which takes a third of the time of one track, and a query that waits for two waits two turns.
-pub const SCAN_TRACKS: u64 = 2;
+/// Whole tracks of a request on a single drive: beside others each begins with a seek, which takes
+/// a third of the time of one track.
+pub const SCAN_TRACKS: u64 = 4;
+/// The same while queries read of it, which wait for its end, unless scans take turns.
+const SCAN_TRACKS_BESIDE_QUERIES: u64 = 2;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
 /// Least memory for what is read ahead: one scan at full speed.
@@ -204,8 +206,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
     let spill_segment_bytes = spill_segment_bytes.max(1) as u32;
-    let (scan_request_bytes, scan_requests_in_flight, scan_requests_beside_queries) =
-        scan_requests(shape, options);
+    let scans = scan_requests(shape, options);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,
@@ -229,10 +230,12 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         run_bytes_max: memory_bytes / RUN_CONTENT_PART,
         run_density_percent_min: options.run_density_percent_min,
         runs_in_flight_max: options.runs_in_flight_max,
-        scan_request_bytes,
-        scan_requests_in_flight,
-        scan_requests_beside_queries,
-        scan_bytes_max: scan_bytes_max(scan_requests_in_flight, memory_bytes, scale),
+        scan_request_bytes: scans.bytes,
+        scan_requests_in_flight: scans.in_flight,
+        scan_request_bytes_beside_queries: scans.bytes_beside_queries,
+        scan_requests_beside_queries: scans.beside_queries,
+        scans_take_turns: scans.take_turns,
+        scan_bytes_max: scan_bytes_max(scans.in_flight, memory_bytes, scale),
         bulk: bulk(shape, options),
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
@@ -328,22 +331,43 @@ fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
     (run_bytes / shape.block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
-/// How a scan reads ahead: the longest request, in bytes, how many are in flight, and how many
-/// beside queries. On a rotating device with boundaries a request has the length of whole units:
-/// one of whole tracks waits for no sector, and one of a whole stripe unit moves one head. Of an
-/// array, as many drives as there are have a default number of requests each.
-fn scan_requests(shape: &Shape, options: &Options) -> (u32, usize, usize) {
-    let units = if shape.suited.stripe_bytes == 0 { SCAN_TRACKS } else { 1 };
-    let of_units = scan_units_bytes(shape.rotates, &shape.boundaries, units);
-    let suited = of_units.unwrap_or(shape.suited.scan_request_bytes as u32);
-    let request_bytes = options.scan_request_bytes.unwrap_or(suited);
-    let drives = shape.suited.stripe_bytes.div_ceil(u64::from(request_bytes.max(1)));
+/// How scans read ahead: as the fields of [`Config`].
+struct ScanRequests {
+    bytes: u32,
+    in_flight: usize,
+    bytes_beside_queries: u32,
+    beside_queries: usize,
+    take_turns: bool,
+}
+
+/// How scans read ahead. On a rotating device with boundaries a request has the length of whole
+/// units: one of whole tracks waits for no sector, and one of a whole stripe unit moves one head.
+/// Of an array, as many drives as there are have a default number of requests each. Where one head
+/// serves all, scans take turns beside queries. Where a device serves requests at the same time, as
+/// many bytes are in flight beside queries as otherwise, in fewer requests: the slowest queries
+/// were faster beside these.
+fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
+    let is_array = shape.suited.stripe_bytes > 0;
+    let of_units = |tracks| {
+        let units = if is_array { 1 } else { tracks };
+        let of_units = scan_units_bytes(shape.rotates, &shape.boundaries, units);
+        let suited = of_units.unwrap_or(shape.suited.scan_request_bytes as u32);
+        options.scan_request_bytes.unwrap_or(suited)
+    };
+    let bytes = of_units(SCAN_TRACKS);
+    let drives = shape.suited.stripe_bytes.div_ceil(u64::from(bytes.max(1)));
     let each = if shape.rotates { SCAN_REQUESTS_ROTATING } else { SCAN_REQUESTS };
     let drives = drives.clamp(1, (SCAN_REQUESTS_LIMIT / each) as u64) as usize;
     let chosen = (drives * each, drives * SCAN_REQUESTS_BESIDE_QUERIES);
-    let (in_flight, beside) =
+    let (in_flight, beside_queries) =
         options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
-    (request_bytes, in_flight, beside)
+    let times = (in_flight / beside_queries.max(1)).max(1) as u32;
+    let bytes_beside_queries = match shape.rotates {
+        true => of_units(SCAN_TRACKS_BESIDE_QUERIES),
+        false => bytes.saturating_mul(times),
+    };
+    let take_turns = shape.rotates && !is_array;
+    ScanRequests { bytes, in_flight, bytes_beside_queries, beside_queries, take_turns }
 }
 
 /// Bytes of a request of a scan of so many whole units between these boundaries, of the longest.

@@ -156,18 +156,9 @@ impl Config {
     }
 
     /// Whether data devices rotate: only there it pays to read over a gap.
-    fn rotates(&self) -> bool {
-        self.bulk.gap_bytes_max > 0
-    }
-
-    /// Bytes of a request of a scan beside queries at most. Where a device serves them at the same
-    /// time, as many bytes are in flight as otherwise, in fewer requests: the slowest queries were
-    /// faster beside these. Where devices rotate, queries wait for its end.
     #[must_use]
-    pub fn scan_request_bytes_beside_queries(&self) -> usize {
-        let bytes = self.scan_request_bytes as usize;
-        let times = self.scan_requests_in_flight / self.scan_requests_beside_queries.max(1);
-        if self.rotates() { bytes } else { bytes.saturating_mul(times.max(1)) }
+    pub fn rotates(&self) -> bool {
+        self.bulk.gap_bytes_max > 0
     }
 
     /// Bytes that are read ahead for one scan at most: the requests in flight, and the one that it
@@ -179,7 +170,7 @@ impl Config {
             requests => bytes.saturating_mul(requests + 1),
         };
         let alone = bytes_of(self.scan_requests_in_flight, self.scan_request_bytes as usize);
-        let beside = self.scan_request_bytes_beside_queries();
+        let beside = self.scan_request_bytes_beside_queries as usize;
         alone.max(bytes_of(self.scan_requests_beside_queries, beside))
     }
 
@@ -187,7 +178,7 @@ impl Config {
     /// long request takes little longer than a short one: as much as makes requests of full length.
     #[must_use]
     pub fn scan_window_bytes_min(&self) -> usize {
-        let two = 2 * self.scan_request_bytes as usize;
+        let two = 2 * self.scan_request_bytes_beside_queries as usize;
         if self.rotates() { self.scan_window_bytes().min(two) } else { 0 }
     }
 

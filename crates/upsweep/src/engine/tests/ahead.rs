@@ -8,7 +8,7 @@ use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
 use crate::engine::view::{
-    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, QUIET_PLANS, Queries, ScanId, Scans,
+    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, QUIET_US, Queries, ScanId, Scans,
     ViewPoll, Views, Wanted,
 };
 use crate::placement::Boundaries;
@@ -73,7 +73,7 @@ impl Reads {
 
     fn end(&mut self, request: Request) {
         let completion = self.ground.end(request);
-        self.scans.read_done(&self.ground.base, completion);
+        self.scans.read_done(&mut self.ground.base, completion);
     }
 
     /// Reads what was planned; the images, in order.
@@ -238,7 +238,7 @@ fn requests_of_a_scan_that_has_ended_count_until_they_complete() {
     reads.end(first);
     assert_eq!(reads.scans.take_news(), [id]);
     assert_eq!(reads.scans.bytes(), bytes, "what has arrived is held");
-    reads.scans.end(&reads.ground.base, id);
+    reads.scans.end(&mut reads.ground.base, id);
     assert_eq!(reads.scans.bytes(), bytes - arrived);
     requests.into_iter().for_each(|request| reads.end(request));
     assert_eq!((reads.scans.bytes(), reads.unused()), (0, bytes as u64));
@@ -323,7 +323,7 @@ fn an_image_that_is_not_what_was_expected_is_no_damage() {
     let planned = reads.plan(id, 10, false, SHARE);
     for request in reads.ground.requests() {
         let completion = reads.ground.fail(request, DeviceError::Failed { errno: 5 });
-        reads.scans.read_done(&reads.ground.base, completion);
+        reads.scans.read_done(&mut reads.ground.base, completion);
     }
     assert!(!planned.parts.is_empty());
     assert!(reads.scans.take_arrived(id).iter().all(|arrived| arrived.buffer.is_none()));
@@ -358,9 +358,10 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
     let mut reads = Reads::new();
     reads.ground.base.config.scan_requests_beside_queries = 1;
     let id = reads.scans.begin(0);
-    let mut requests = |begun, are_waiting, behind| {
+    let mut requests = |begun, are_waiting, now_us| {
         reads.queries = Queries { begun, are_waiting };
-        let planned = reads.plan(id, behind, false, SHARE);
+        reads.ground.base.now_us = now_us;
+        let planned = reads.plan(id, 0, false, SHARE);
         let requests = reads.ground.requests();
         let count = requests.len();
         requests.into_iter().for_each(|request| reads.end(request));
@@ -371,12 +372,86 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
         reads.scans.release(&reads.ground.base, id, bytes, 0);
         count
     };
-    assert_eq!(requests(0, false, 0), 2);
-    assert_eq!(requests(3, false, 0), 1);
-    let plans = QUIET_PLANS as usize;
-    let waiting: Vec<usize> = (0..2 * plans).map(|_| requests(3, true, 0)).collect();
-    assert!(waiting.iter().all(|count| *count == 1), "as long as one waits");
-    let quiet: Vec<usize> = (0..2 * plans).map(|_| requests(3, false, 0)).collect();
-    assert_eq!(quiet.iter().position(|count| *count == 2), Some(plans - 1), "{quiet:?}");
-    assert_eq!(requests(4, false, 0), 1);
+    assert_eq!(requests(0, false, 1), 2);
+    assert_eq!(requests(3, false, 2), 1);
+    assert_eq!(requests(3, true, 5 * QUIET_US), 1, "as long as one waits");
+    assert_eq!(requests(3, false, 6 * QUIET_US - 1), 1);
+    assert_eq!(requests(3, false, 6 * QUIET_US), 2);
+    assert_eq!(requests(4, false, 7 * QUIET_US), 1);
+}
+
+#[test]
+fn scans_that_take_turns_have_as_many_requests_in_flight_as_one() {
+    for (beside, at_once) in [(false, 2), (true, 1)] {
+        let mut reads = Reads::new();
+        let config = &mut reads.ground.base.config;
+        config.scans_take_turns = true;
+        config.scan_requests_beside_queries = 1;
+        reads.queries.are_waiting = beside;
+        let scans = [0; 3].map(|begun| reads.scans.begin(begun));
+        let planned = scans.map(|id| reads.plan(id, 0, false, SHARE / 2));
+        let mut wanted: Vec<_> = planned.iter().flat_map(|of| &of.parts).map(|p| p.token).collect();
+        wanted.dedup();
+        assert_eq!(wanted.len(), 3 * at_once, "each has made all that it may");
+        let mut submitted = Vec::new();
+        loop {
+            let requests = reads.ground.requests();
+            assert!(requests.len() <= at_once);
+            submitted.extend(requests);
+            let Some(first) = submitted.pop() else { break };
+            let place = wanted.iter().position(|token| *token == first.token);
+            assert!(place.is_some_and(|place| place < at_once), "in the order of their turns");
+            wanted.retain(|token| *token != first.token);
+            reads.end(first);
+        }
+        assert!(wanted.is_empty());
+        let arrived = scans.map(|id| reads.scans.take_arrived(id).len());
+        assert_eq!(arrived, [at_once; 3]);
+    }
+}
+
+#[test]
+fn a_request_beside_queries_is_shorter_unless_several_scans_take_turns() {
+    for takes_turns in [false, true] {
+        let mut reads = Reads::new();
+        let config = &mut reads.ground.base.config;
+        config.scans_take_turns = takes_turns;
+        config.scan_requests_beside_queries = 1;
+        config.scan_request_bytes_beside_queries = 8192;
+        reads.queries.are_waiting = true;
+        let length = |reads: &mut Reads, id, behind| {
+            reads.plan(id, behind, false, SHARE / 2);
+            let requests = reads.ground.requests();
+            let lengths: Vec<_> = offsets(&requests).into_iter().map(|(_, bytes)| bytes).collect();
+            requests.into_iter().for_each(|request| reads.end(request));
+            lengths
+        };
+        let one = reads.scans.begin(0);
+        assert!(length(&mut reads, one, 0)[0] <= 8192);
+        let other = reads.scans.begin(0);
+        let lengths = length(&mut reads, other, 0);
+        assert_eq!(lengths[0] > 8192, takes_turns, "{lengths:?}");
+    }
+}
+
+#[test]
+fn what_waits_for_its_turn_is_withdrawn_when_its_scan_ends() {
+    let mut reads = Reads::new();
+    reads.ground.base.config.scans_take_turns = true;
+    reads.ground.base.config.scan_requests_beside_queries = 1;
+    reads.queries.are_waiting = true;
+    let (one, other) = (reads.scans.begin(0), reads.scans.begin(0));
+    let parts = [one, other].map(|id| reads.plan(id, 0, false, SHARE / 2).parts.len());
+    assert!(parts.iter().all(|parts| *parts > 0));
+    let in_flight = reads.ground.requests();
+    assert_eq!(in_flight.len(), 1);
+    reads.scans.end(&mut reads.ground.base, other);
+    let bytes: usize = offsets(&in_flight).iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(reads.scans.bytes(), bytes, "only that of the first counts");
+    in_flight.into_iter().for_each(|request| reads.end(request));
+    assert!(reads.ground.requests().is_empty() && reads.ground.base.io.is_idle());
+    assert_eq!(reads.ground.base.metrics.scan_read_bytes_total.get(), bytes as u64);
+    let third = reads.scans.begin(0);
+    reads.plan(third, 0, false, SHARE / 2);
+    assert_eq!(reads.ground.requests().len(), 1, "others are not held up");
 }

@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::gather::wanted_block;
+use super::turns::{Turns, Waiting};
 use super::{Expected, Queries, ReadImage, Wanted};
-use crate::device::{Buffer, Completion, Joint, Token, join};
+use crate::device::{Buffer, Completion, DeviceId, Joint, Token, join};
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
 use crate::engine::config::Config;
@@ -32,9 +33,9 @@ use crate::placement::Extent;
 /// Blocks that one call goes over at most: the core is locked meanwhile.
 const BLOCKS_MAX: usize = 256;
 
-/// Plans without reads of queries after which a scan counts as alone again: some milliseconds, also
-/// if it makes one for each block that it goes over.
-pub(in crate::engine) const QUIET_PLANS: u32 = 256;
+/// Time without reads of queries after which scans count as alone again, in microseconds: ten reads
+/// in a second are beside them.
+pub(in crate::engine) const QUIET_US: u64 = 100_000;
 
 /// Number of a scan that reads ahead, within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,27 +147,38 @@ struct Progress {
     bytes: usize,
     in_flight: usize,
     arrived: Vec<Arrived>,
-    /// Reads of queries before the last plan, and plans since there were any.
-    queries: u64,
-    quiet_plans: u32,
     /// Images that were requested although some before them were not: no more than `arrived` and
     /// those in flight have.
     early: BTreeSet<Extent>,
 }
 
-impl Progress {
-    /// How many requests may be in flight beside these queries, and how long they are at most.
-    fn requests_max(&mut self, config: &Config, queries: Queries) -> (usize, usize) {
+/// Reads of queries, as far as plans of scans have seen them.
+#[derive(Default)]
+struct Seen {
+    begun: u64,
+    last_us: Option<u64>,
+}
+
+impl Seen {
+    /// Whether queries read, now or not long ago.
+    fn is_beside(&mut self, queries: Queries, now_us: u64) -> bool {
         let Queries { begun, are_waiting } = queries;
-        let is_quiet = std::mem::replace(&mut self.queries, begun) == begun && !are_waiting;
-        self.quiet_plans = if is_quiet { self.quiet_plans.saturating_add(1) } else { 0 };
-        match self.quiet_plans < QUIET_PLANS {
-            true => {
-                (config.scan_requests_beside_queries, config.scan_request_bytes_beside_queries())
-            }
-            false => (config.scan_requests_in_flight, config.scan_request_bytes as usize),
+        if std::mem::replace(&mut self.begun, begun) != begun || are_waiting {
+            self.last_us = Some(now_us);
         }
+        self.last_us.is_some_and(|last_us| now_us < last_us + QUIET_US)
     }
+}
+
+/// How many requests a scan may have in flight, and how long they are at most. One that takes turns
+/// with others has long ones also beside queries: each begins with a seek.
+fn requests_max(config: &Config, is_beside: bool, has_turns: bool) -> (usize, usize) {
+    let (count, bytes) = match is_beside {
+        false => (config.scan_requests_in_flight, config.scan_request_bytes),
+        true => (config.scan_requests_beside_queries, config.scan_request_bytes_beside_queries),
+    };
+    let bytes = if has_turns { config.scan_request_bytes } else { bytes };
+    (count, bytes as usize)
 }
 
 /// The scans that read ahead.
@@ -174,7 +186,9 @@ impl Progress {
 pub(in crate::engine) struct Scans {
     next: u64,
     scans: BTreeMap<ScanId, Progress>,
-    reads: BTreeMap<Token, (ScanId, usize)>,
+    reads: BTreeMap<Token, (ScanId, DeviceId, usize)>,
+    turns: Turns,
+    queries: Seen,
     /// Of all scans, and of requests in flight of those that have ended.
     bytes: usize,
     /// Scans for which something has arrived since the last pump.
@@ -184,15 +198,21 @@ pub(in crate::engine) struct Scans {
 impl Scans {
     /// A scan begins, after so many reads of queries.
     pub(in crate::engine) fn begin(&mut self, queries: u64) -> ScanId {
+        if self.scans.is_empty() {
+            self.queries = Seen { begun: queries, last_us: None };
+        }
         self.next += 1;
         let id = ScanId(self.next);
-        let alone = Progress { quiet_plans: QUIET_PLANS, queries, ..Progress::default() };
-        self.scans.insert(id, alone);
+        self.scans.insert(id, Progress::default());
         id
     }
 
     /// Forgets a scan that has released all that it held.
-    pub(in crate::engine) fn end(&mut self, base: &Base, id: ScanId) {
+    pub(in crate::engine) fn end(&mut self, base: &mut Base, id: ScanId) {
+        for token in self.turns.withdraw(base, id) {
+            let (.., bytes) = self.reads.remove(&token).expect("a scan's read is listed");
+            self.bytes -= bytes;
+        }
         for arrived in self.take_arrived(id) {
             self.release(base, id, arrived.bytes, arrived.bytes);
         }
@@ -230,8 +250,9 @@ impl Scans {
 
     /// Requests the next blocks of a scan, if it is far enough from where it wants to be for a
     /// request of full length, and memory and requests in flight permit it: fewer if there were
-    /// reads of queries since the last plans, or are some. They are submitted at the next pump.
-    /// Cost: a search of the directory for each block, at most 256.
+    /// reads of queries since the last plans, or are some. They are submitted at the next pump, or
+    /// where scans take turns, when those of others have completed. Cost: a search of the directory
+    /// for each block, at most 256.
     pub(in crate::engine) fn plan(
         &mut self,
         base: &mut Base,
@@ -240,11 +261,15 @@ impl Scans {
         queries: Queries,
     ) -> Planned {
         let count = self.scans.len().max(1);
+        let is_beside = self.queries.is_beside(queries, base.now_us);
+        let takes_turns = base.config.scans_take_turns;
+        let (requests_max, bytes_max) =
+            requests_max(&base.config, is_beside, takes_turns && count > 1);
+        self.turns.limit(base, takes_turns.then_some(requests_max));
         let Some(scan) = self.scans.get_mut(&id) else { return Planned::default() };
-        let (config, share) = (&base.config, base.config.scan_bytes_max / count);
-        let window = request.window_bytes.min(share);
+        let config = &base.config;
+        let window = request.window_bytes.min(config.scan_bytes_max / count);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
-        let (requests_max, bytes_max) = scan.requests_max(config, queries);
         let request_bytes = bytes_max.min(window / 2);
         let slots = requests_max.saturating_sub(scan.in_flight);
         if slots == 0 || room < request_bytes.max(1) {
@@ -290,8 +315,10 @@ impl Scans {
                 offset: joint.start,
                 bytes: u32::try_from(joint.bytes()).expect("a request is below 4 GiB"),
             };
-            let token = base.io.read(IoKind::ScanRead, owner, extent);
-            self.note_read(base, id, token, joint.bytes());
+            let read = base.io.read_request(IoKind::ScanRead, owner, extent);
+            let token = read.token;
+            self.note_read(id, token, extent);
+            self.turns.wait(Waiting { scan: id, bytes: joint.bytes(), request: read });
             for index in inside {
                 let (block, extent) = next.blocks[*index];
                 let start = (extent.offset - joint.start) as usize;
@@ -300,6 +327,7 @@ impl Scans {
                 parts[*index] = Some(AheadPart { token, request_bytes, extent, start, expected });
             }
         }
+        self.turns.submit(base);
         let mut early = BTreeSet::new();
         if let Some(first) = parts.iter().position(Option::is_none) {
             early.extend(parts[first..].iter().flatten().map(|part| part.extent));
@@ -312,17 +340,19 @@ impl Scans {
         Planned { parts: parts.into_iter().flatten().collect(), through, is_over }
     }
 
-    fn note_read(&mut self, base: &Base, id: ScanId, token: Token, bytes: usize) {
+    fn note_read(&mut self, id: ScanId, token: Token, extent: Extent) {
         let scan = self.scans.get_mut(&id).expect("it reads ahead");
+        let bytes = extent.bytes as usize;
         scan.bytes += bytes;
         scan.in_flight += 1;
         self.bytes += bytes;
-        self.reads.insert(token, (id, bytes));
-        base.metrics.scan_read_bytes_total.add(bytes as u64);
+        self.reads.insert(token, (id, extent.device, bytes));
     }
 
-    pub(in crate::engine) fn read_done(&mut self, base: &Base, completion: Completion) {
-        let (id, bytes) = self.reads.remove(&completion.token).expect("a scan's read is listed");
+    pub(in crate::engine) fn read_done(&mut self, base: &mut Base, completion: Completion) {
+        let listed = self.reads.remove(&completion.token);
+        let (id, device, bytes) = listed.expect("a scan's read is listed");
+        self.turns.completed(base, device);
         let buffer = completion.buffer.filter(|_| completion.result.is_ok());
         let Some(scan) = self.scans.get_mut(&id) else {
             self.bytes -= bytes;

@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 mod ahead;
 mod gather;
+mod turns;
 
 #[cfg(test)]
-pub(super) use ahead::QUIET_PLANS;
+pub(super) use ahead::QUIET_US;
 pub(super) use ahead::Scans;
 pub use ahead::{AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, Planned, ScanId};
 pub(super) use gather::gather;
