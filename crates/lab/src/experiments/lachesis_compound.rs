@@ -194,7 +194,7 @@ impl Table {
         let others = if per_second > 0.0 { Others::Arriving(per_second) } else { Others::None };
         let beside = Beside { callers, others, us_min: 0 };
         let mut places = Random::new(random.word(), "pages");
-        let next = || self.page(&mut places);
+        let next = || self.page(&mut places).into();
         let seen = beside.run(store, operations.into_iter(), next, &mut random)?;
         store.settle()?;
         Ok(seen)
@@ -210,7 +210,7 @@ impl Table {
         let count = scale.pick(200u64, 2000);
         let reads: Vec<Access> = (0..count).map(|_| self.page(&mut random)).collect();
         let beside = Beside { callers: 1, others: Others::None, us_min: 0 };
-        let seen = beside.run(store, reads.into_iter(), || Access::Get(0), &mut random)?;
+        let seen = beside.run(store, reads.into_iter(), || Access::Get(0).into(), &mut random)?;
         Ok(count as f64 / seen.seconds)
     }
 }

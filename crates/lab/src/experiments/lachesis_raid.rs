@@ -173,6 +173,7 @@ fn times(name: &str, title: String, base: &Seen, ours: &Seen) -> Table {
         for (pattern, (_, query)) in Pattern::ALL.into_iter().enumerate() {
             let [base, ours] = [base, ours].map(|seen| &seen[pattern][traffic]);
             let numbers = [base.seconds, ours.seconds, base.seconds / ours.seconds];
+            let [base, ours] = [base, ours].map(|seen| &seen.last);
             let latencies = [base.mean_ms(), ours.mean_ms(), base.p99_ms(), ours.p99_ms()];
             let row: Vec<Cell> = vec![scenario.into(), query.into()];
             let row = row.into_iter().chain(numbers.map(Cell::Number));

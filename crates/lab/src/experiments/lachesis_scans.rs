@@ -148,7 +148,7 @@ impl Pair<'_> {
         for (traffic, (scenario, _)) in TRAFFIC.into_iter().enumerate().skip(1) {
             for (pattern, (_, query)) in Pattern::ALL.into_iter().enumerate() {
                 let seen = [self.0, self.1].map(|measured| &measured.seen[pattern][traffic]);
-                let [base, ours] = seen;
+                let [base, ours] = seen.map(|seen| &seen.last);
                 let numbers = [base.mean_ms(), ours.mean_ms(), base.p99_ms(), ours.p99_ms()];
                 let row: Vec<Cell> = vec![scenario.into(), query.into()];
                 rows.push(row.into_iter().chain(numbers.map(latency)).collect());

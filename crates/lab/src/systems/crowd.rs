@@ -83,51 +83,14 @@ impl<S: System, N: FnMut() -> S::Operation> System for Crowd<S, N> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
+    use super::super::line::Line;
+    use super::super::load::Load;
     use super::*;
-    use crate::systems::load::Load;
-
-    /// Performs operations one after another; each takes as long as it says.
-    struct Server {
-        now_us: u64,
-        waiting: VecDeque<(u64, u64)>,
-    }
-
-    impl System for Server {
-        type Operation = u64;
-
-        fn now_us(&self) -> u64 {
-            self.now_us
-        }
-
-        fn submit(&mut self, number: u64, us: u64) {
-            let free_us = self.waiting.back().map_or(self.now_us, |(due_us, _)| *due_us);
-            self.waiting.push_back((free_us.max(self.now_us) + us, number));
-        }
-
-        fn next_event_us(&self) -> Option<u64> {
-            self.waiting.front().map(|(us, _)| *us)
-        }
-
-        fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
-            self.now_us = us;
-            while let Some((_, number)) = self.waiting.pop_front_if(|(due_us, _)| *due_us <= us) {
-                finished.push(Finished { number, begun_us: us, found: None });
-            }
-            Ok(())
-        }
-
-        fn traffic(&self) -> Traffic {
-            Traffic::default()
-        }
-    }
 
     #[test]
     fn callers_share_a_system_with_the_crowd_and_both_rates_are_right() {
-        let server = Server { now_us: 0, waiting: VecDeque::new() };
         // Three of the crowd, of 1 ms each, between two operations of the caller, of 2 ms each.
-        let mut crowded = Crowd::new(server, 3, 10, || 1000);
+        let mut crowded = Crowd::new(Line::default(), 3, 10, || 1000);
         let load = Load { callers: 1, warm_up: 10, measured: 100 };
         let seen = load.run(&mut crowded, || 2000).expect("it ends");
         assert!((seen.per_second - 200.0).abs() < 1.0, "{}", seen.per_second);

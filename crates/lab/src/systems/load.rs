@@ -205,12 +205,28 @@ impl Arrivals {
 pub(crate) enum Others {
     /// Nobody.
     None,
-    /// Operations arrive at random, so many in a second on average, whether or not earlier ones
-    /// have ended: a Poisson process.
+    /// Turns arrive at random, so many in a second on average, whether or not earlier ones have
+    /// ended: a Poisson process.
     Arriving(f64),
-    /// So many terminals, each with one operation at a time, and a time between two of them that is
-    /// exponentially distributed, with a mean of so many microseconds.
+    /// So many terminals, each with one turn at a time, and a time to think between two of them
+    /// that is exponentially distributed, with a mean of so many microseconds.
     Terminals(usize, f64),
+}
+
+/// What one of the others does at a time: one operation, or two of which the second is submitted
+/// when the first has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn<O> {
+    /// What comes before the last operation.
+    pub(crate) first: Option<O>,
+    /// The last operation, with which the turn ends.
+    pub(crate) last: O,
+}
+
+impl<O> From<O> for Turn<O> {
+    fn from(last: O) -> Self {
+        Self { first: None, last }
+    }
 }
 
 /// Callers that make some operations, beside others.
@@ -224,31 +240,58 @@ pub(crate) struct Beside {
     pub(crate) us_min: u64,
 }
 
+/// Latencies of operations, in microseconds, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Latencies(Vec<u64>);
+
+impl Latencies {
+    fn of(mut us: Vec<u64>) -> Self {
+        us.sort_unstable();
+        Self(us)
+    }
+
+    /// How many operations they are of.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Their mean, in milliseconds, if there are any.
+    pub(crate) fn mean_ms(&self) -> Option<f64> {
+        let sum: u64 = self.0.iter().sum();
+        (self.count() > 0).then(|| sum as f64 / self.count() as f64 / 1e3)
+    }
+
+    /// The latency within which 99 % of the operations ended, in milliseconds, if there are any.
+    pub(crate) fn p99_ms(&self) -> Option<f64> {
+        self.0.get(self.count() * 99 / 100).map(|us| *us as f64 / 1e3)
+    }
+}
+
 /// What was seen of callers and others.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SeenBeside {
     /// Until the last operation of a caller ended.
     pub(crate) seconds: f64,
-    /// Latencies of others, in microseconds, ascending: of those that ended meanwhile.
-    pub(crate) latencies_us: Vec<u64>,
+    /// Of the first operations of turns with two, those that ended meanwhile.
+    pub(crate) first: Latencies,
+    /// Of the last operations of turns, those that ended meanwhile.
+    pub(crate) last: Latencies,
 }
 
 impl SeenBeside {
-    /// Mean latency of others, in milliseconds, if any ended.
-    pub(crate) fn mean_ms(&self) -> Option<f64> {
-        let (sum, count) = (self.latencies_us.iter().sum::<u64>(), self.latencies_us.len());
-        (count > 0).then(|| sum as f64 / count as f64 / 1e3)
+    /// Turns of others that ended in a second.
+    pub(crate) fn turns_per_second(&self) -> f64 {
+        self.last.count() as f64 / self.seconds
     }
 
-    /// The latency within which 99 % of others ended, in milliseconds, if any did.
-    pub(crate) fn p99_ms(&self) -> Option<f64> {
-        let place = self.latencies_us.len() * 99 / 100;
-        self.latencies_us.get(place).map(|us| *us as f64 / 1e3)
-    }
-
-    /// Operations of others that ended in a second.
-    pub(crate) fn others_per_second(&self) -> f64 {
-        self.latencies_us.len() as f64 / self.seconds
+    /// This and what was seen another time.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let both = |one: Latencies, other: Latencies| Latencies::of([one.0, other.0].concat());
+        Self {
+            seconds: self.seconds + other.seconds,
+            first: both(self.first, other.first),
+            last: both(self.last, other.last),
+        }
     }
 }
 
@@ -261,9 +304,61 @@ fn exponential_us(random: &mut Random, mean_us: f64) -> u64 {
     (-even.ln() * mean_us) as u64
 }
 
+/// Turns that have begun.
+struct Turns<O> {
+    /// Operations that were submitted so far.
+    submitted: u64,
+    /// Operations under way: since when, and what is submitted when they have ended.
+    under_way: BTreeMap<u64, (u64, Option<O>)>,
+    /// Latencies of the first operations and of the last ones that have ended.
+    first_us: Vec<u64>,
+    last_us: Vec<u64>,
+}
+
+impl<O> Turns<O> {
+    fn new() -> Self {
+        let (first_us, last_us) = (Vec::new(), Vec::new());
+        Self { submitted: 0, under_way: BTreeMap::new(), first_us, last_us }
+    }
+
+    /// Begins a turn that was due at this time.
+    fn begin(&mut self, system: &mut impl System<Operation = O>, due_us: u64, turn: Turn<O>) {
+        match turn.first {
+            Some(first) => self.submit(system, due_us, first, Some(turn.last)),
+            None => self.submit(system, due_us, turn.last, None),
+        }
+    }
+
+    fn submit(
+        &mut self,
+        system: &mut impl System<Operation = O>,
+        since_us: u64,
+        operation: O,
+        next: Option<O>,
+    ) {
+        let number = OTHERS + self.submitted;
+        self.submitted += 1;
+        self.under_way.insert(number, (since_us, next));
+        system.submit(number, operation);
+    }
+
+    /// An operation has ended; returns whether its turn has.
+    fn ended(&mut self, system: &mut impl System<Operation = O>, number: u64) -> bool {
+        let now_us = system.now_us();
+        let (since_us, next) = self.under_way.remove(&number).unwrap_or((now_us, None));
+        let is_over = next.is_none();
+        let latencies_us = if is_over { &mut self.last_us } else { &mut self.first_us };
+        latencies_us.push(now_us - since_us);
+        if let Some(last) = next {
+            self.submit(system, now_us, last, None);
+        }
+        is_over
+    }
+}
+
 impl Beside {
-    /// Makes these operations, and for as long those that `next` gives to others, on a system on
-    /// which nothing is under way.
+    /// Makes these operations, and for as long the turns that `next` gives to others, on a system
+    /// on which nothing is under way.
     ///
     /// # Errors
     /// [`Problem::Simulation`] if the system rests before all operations have ended, or did
@@ -272,12 +367,12 @@ impl Beside {
         &self,
         system: &mut S,
         mut operations: impl Iterator<Item = S::Operation>,
-        mut next: impl FnMut() -> S::Operation,
+        mut next: impl FnMut() -> Turn<S::Operation>,
         random: &mut Random,
     ) -> Result<SeenBeside, Problem> {
         let from_us = system.now_us();
         let (mut under_way, mut submitted, mut finished) = (0, 0, Vec::new());
-        let (mut submitted_us, mut latencies_us) = (BTreeMap::new(), Vec::new());
+        let mut turns = Turns::new();
         let mut due_us: Vec<u64> = match self.others {
             Others::None => Vec::new(),
             Others::Arriving(rate) => vec![from_us + exponential_us(random, 1e6 / rate)],
@@ -298,10 +393,7 @@ impl Beside {
             let now_us = system.now_us();
             while let Some(place) = due_us.iter().position(|us| *us <= now_us) {
                 let due = due_us.swap_remove(place);
-                let number = OTHERS + submitted;
-                system.submit(number, next());
-                submitted += 1;
-                submitted_us.insert(number, due);
+                turns.begin(system, due, next());
                 if let Others::Arriving(rate) = self.others {
                     due_us.push(due + exponential_us(random, 1e6 / rate));
                 }
@@ -315,24 +407,24 @@ impl Beside {
             };
             system.advance_to(us.max(now_us), &mut finished)?;
             for done in finished.drain(..) {
-                let Some(since_us) = submitted_us.remove(&done.number) else {
+                if done.number < OTHERS {
                     under_way -= 1;
-                    continue;
-                };
-                latencies_us.push(system.now_us() - since_us);
-                if let Others::Terminals(_, mean_us) = self.others {
+                } else if turns.ended(system, done.number)
+                    && let Others::Terminals(_, mean_us) = self.others
+                {
                     due_us.push(system.now_us() + exponential_us(random, mean_us));
                 }
             }
         }
-        latencies_us.sort_unstable();
         let seconds = (system.now_us() - from_us) as f64 / 1e6;
-        Ok(SeenBeside { seconds, latencies_us })
+        let (first, last) = (Latencies::of(turns.first_us), Latencies::of(turns.last_us));
+        Ok(SeenBeside { seconds, first, last })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::Line;
     use super::*;
 
     /// Performs one operation at a time; each takes as long as it says. At most so many.
@@ -368,43 +460,6 @@ mod tests {
 
         fn traffic(&self) -> Traffic {
             Traffic { writes: 100 - self.left, ..Traffic::default() }
-        }
-    }
-
-    /// Performs operations one after another, whatever happens meanwhile; each takes as long as it
-    /// says.
-    #[derive(Default)]
-    struct Line {
-        now_us: u64,
-        waiting: VecDeque<(u64, u64)>,
-    }
-
-    impl System for Line {
-        type Operation = u64;
-
-        fn now_us(&self) -> u64 {
-            self.now_us
-        }
-
-        fn submit(&mut self, number: u64, us: u64) {
-            let free_us = self.waiting.back().map_or(self.now_us, |(due_us, _)| *due_us);
-            self.waiting.push_back((free_us + us, number));
-        }
-
-        fn next_event_us(&self) -> Option<u64> {
-            self.waiting.front().map(|(due_us, _)| *due_us)
-        }
-
-        fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
-            self.now_us = us;
-            while let Some((_, number)) = self.waiting.pop_front_if(|(due_us, _)| *due_us <= us) {
-                finished.push(Finished { number, begun_us: us, found: None });
-            }
-            Ok(())
-        }
-
-        fn traffic(&self) -> Traffic {
-            Traffic::default()
         }
     }
 
@@ -463,25 +518,68 @@ mod tests {
             let beside = Beside { callers: 1, others, us_min };
             let own = std::iter::repeat_n(1000, 50);
             beside
-                .run(&mut Line::default(), own, || 500, &mut Random::new(1, "others"))
+                .run(&mut Line::default(), own, || 500.into(), &mut Random::new(1, "others"))
                 .expect("it ends")
         };
         let alone = run(Others::None, 0);
-        assert_eq!((alone.seconds, alone.latencies_us.len()), (0.05, 0));
+        assert_eq!((alone.seconds, alone.last.count()), (0.05, 0));
         // Each of a terminal waits for one of the caller, and so the other way round; it is over
         // with the last one of the caller.
         let beside = run(Others::Terminals(1, 0.0), 0);
-        assert_eq!((beside.seconds, beside.latencies_us.len()), (0.0745, 49));
-        let mean_ms = beside.mean_ms().expect("some ended");
+        assert_eq!((beside.seconds, beside.last.count()), (0.0745, 49));
+        let mean_ms = beside.last.mean_ms().expect("some ended");
         assert!((mean_ms - 1.5).abs() < 0.02, "{mean_ms}");
-        assert_eq!((alone.mean_ms(), alone.p99_ms()), (None, None));
+        assert_eq!((alone.last.mean_ms(), alone.last.p99_ms()), (None, None));
         let arriving = run(Others::Arriving(400.0), 1_000_000);
-        assert!((300.0..500.0).contains(&arriving.others_per_second()), "{arriving:?}");
-        let others = Beside { callers: 0, others: Others::Terminals(1, 0.0), us_min: 10_000 };
-        let own = std::iter::empty();
-        let only = others.run(&mut Line::default(), own, || 500, &mut Random::new(1, "others"));
-        assert_eq!(only.expect("it ends").latencies_us, [500; 20]);
-        assert!(arriving.p99_ms() >= arriving.mean_ms());
+        assert!((300.0..500.0).contains(&arriving.turns_per_second()), "{arriving:?}");
+        assert!(arriving.last.p99_ms() >= arriving.last.mean_ms());
+    }
+
+    /// Turns of terminals without a caller: a first operation of 200 us, a last one of 300 us.
+    fn turns(others: Others, us_min: u64) -> (SeenBeside, Line) {
+        let (mut line, beside) = (Line::default(), Beside { callers: 0, others, us_min });
+        let next = || Turn { first: Some(200), last: 300 };
+        let seen = beside.run(&mut line, std::iter::empty(), next, &mut Random::new(1, "turns"));
+        (seen.expect("it ends"), line)
+    }
+
+    #[test]
+    fn a_terminal_thinks_when_the_last_operation_of_its_turn_has_ended() {
+        let (seen, _) = turns(Others::Terminals(1, 0.0), 10_000);
+        assert_eq!(seen.first, Latencies(vec![200; 20]));
+        assert_eq!((seen.last, seen.seconds), (Latencies(vec![300; 20]), 0.01));
+        let (seen, line) = turns(Others::Terminals(1, 1500.0), 1_000_000);
+        // Each is submitted when the one before it has ended, so that nothing waits.
+        assert!(seen.first.p99_ms() == Some(0.2) && seen.last.p99_ms() == Some(0.3), "{seen:?}");
+        let rate = seen.turns_per_second();
+        assert!((440.0..560.0).contains(&rate), "{rate} where a turn and its thought take 2 ms");
+        let begins: Vec<u64> = line.begun.iter().map(|(us, _)| *us).collect();
+        let thoughts: Vec<u64> = begins.chunks_exact(2).map(|turn| turn[1] - turn[0]).collect();
+        assert!(thoughts.iter().all(|us| *us == 200), "no thought between the two operations");
+    }
+
+    #[test]
+    fn terminals_take_turns_independently_of_each_other() {
+        let (seen, line) = turns(Others::Terminals(2, 0.0), 10_000);
+        let lengths: Vec<u64> = line.begun.iter().take(6).map(|(_, us)| *us).collect();
+        assert_eq!(lengths, [200, 200, 300, 300, 200, 200]);
+        // Each waits for the operation of the other: its own 200 and 300 us, and the same again.
+        // One of them is half a turn behind, and only the very first operation waits for nothing.
+        assert_eq!((seen.first.count(), seen.last.count()), (20, 20));
+        assert_eq!((seen.first.mean_ms(), seen.last.mean_ms()), (Some(0.435), Some(0.55)));
+    }
+
+    #[test]
+    fn what_was_seen_at_two_times_adds_up() {
+        let seen = |us: &[u64]| SeenBeside {
+            seconds: 2.0,
+            last: Latencies::of(us.to_vec()),
+            ..SeenBeside::default()
+        };
+        let both = seen(&[3000, 1000]).and(seen(&[2000, 2000]));
+        assert_eq!((both.seconds, both.turns_per_second()), (4.0, 1.0));
+        assert_eq!((both.last.mean_ms(), both.last.p99_ms()), (Some(2.0), Some(3.0)));
+        assert_eq!(both.first.count(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | `compressed` | devices whose content takes little memory |
 //! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
+//! | `line` | what tests of callers use as a system |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
@@ -35,6 +36,8 @@ mod compressed;
 pub(crate) mod crowd;
 pub(crate) mod fed;
 pub(crate) mod in_place;
+#[cfg(test)]
+mod line;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod loggers;
