@@ -31,17 +31,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     method: "\
         The product's engine with a table in pages of 8 KB on a simulated Maxtor Atlas 10K III, \
         in full detail, and its log on another one. The base store knows nothing of its drive: \
-        images follow each other across tracks, and scans have two requests of 384 KB in flight, \
-        as the hand-tuned DB2 of the paper. Ours has the profile of the drive with its tracks, \
-        and chooses everything by it. A query is one of five patterns that the paper describes: \
-        one scan, two and four scans at a time as in nested joins, short runs of two to four \
-        extents of 384 KB that are some cylinders apart, and two pages at a time at random. \
-        Beside it, pages at random are read, at moments of a Poisson process: none, 25 and 150 \
-        in a second. The time of a query is that until its last read has ended; processors take \
-        no time. The drive serves requests in the order of their arrival; what it does otherwise \
-        is measured, too.",
+        images follow each other across tracks, and all scans together have two requests of 384 \
+        KB in flight, as the hand-tuned DB2 of the paper. Ours has the profile of the drive with \
+        its tracks, and chooses everything by it. A query is one of five patterns that the paper \
+        describes: one scan, two and four scans at a time as in nested joins, short runs of two \
+        to four extents of 384 KB that are some cylinders apart, and two pages at a time at \
+        random. Beside it, pages at random are read, at moments of a Poisson process: none, 25 \
+        and 150 in a second. The time of a query is that until its last read has ended; \
+        processors take no time. The drive serves requests in the order of their arrival; what it \
+        does otherwise is measured, too.",
     scaling: "\
-        A full run has a table of 10 GB, as the paper, of which a query reads 192 MB, or 1,536 \
+        A full run has a table of 10 GB, as the paper, of which a query reads 768 MB, or 6,144 \
         random pages; a quick run 1 GB and 24 MB. The cache holds a hundredth of the table. In a \
         quick run each of four scans has too little memory to read whole tracks.",
     papers: &[PAPER, QUERY_12, HEADLINE],
@@ -230,7 +230,7 @@ const QUEUE: &str = "\
     order of arrival, random reads wait no longer than what came before them; the time of a scan \
     then grows with each of them. If the drive serves what is nearest, or goes upwards, the second \
     of two requests of a scan nearly always comes first: in the base the scan hardly becomes \
-    slower, and random reads wait for it. Ours has one request in flight while others read, so \
+    slower, and random reads wait for it. Ours has one for all scans while others read, so \
     that they do not; the last table has the base with one, too.";
 const MAXIMUM: &str = "\
     150 reads in a second are as many as the drive of the paper served one at a time. The model \
