@@ -230,15 +230,16 @@ const QUEUE: &str = "\
     order of arrival, random reads wait no longer than what came before them; the time of a scan \
     then grows with each of them. If the drive serves what is nearest, or goes upwards, the second \
     of two requests of a scan nearly always comes first: in the base the scan hardly becomes \
-    slower, and random reads wait for it. Ours has one for all scans while others read, so \
-    that they do not; the last table has the base with one, too.";
+    slower, and random reads wait for it. Ours has one for all scans while others read: beside one \
+    scan and few reads these wait far less, and beside several scans and many reads longer than in \
+    the base, as the requests are longer. The last table has the base with one, too.";
 const MAXIMUM: &str = "\
     150 reads in a second are as many as the drive of the paper served one at a time. The model \
     serves more, as the setup says, so that they take a smaller part of its time.";
 const SHORT: &str = "\
     A short run begins and ends anywhere in a track, so that it has more requests if these are \
-    tracks than if they are of 384 KB and begin with it, and before a scan reads ahead it reads \
-    two pages alone. The short runs of the paper consist of whole extents.";
+    tracks than if they are of 384 KB and begin with it, and a scan reads its first page alone. \
+    The short runs of the paper consist of whole extents.";
 
 /// Queries beside random reads, if the base, too, has one request in flight.
 fn one_in_flight(pairs: &[Pair<'_>]) -> Table {
