@@ -121,9 +121,8 @@ fn said(tracks: Tracks, edit: fn(&mut Profile)) -> BoundariesStatus {
     status(tracks, edit).devices[0].boundaries.clone().expect("known")
 }
 
-/// The status of that store.
-fn status(tracks: Tracks, edit: fn(&mut Profile)) -> Status {
-    let bank = bank(geometry(drive().bytes(), true), Some(tracks), edit);
+/// Makes a store on these devices, with a swept table of 2000 records.
+fn fill(bank: &Known) {
     let options = CreateOptions::default().log_bytes(8 * MIB).block_bytes(16 << 10);
     let store = Store::builder().create_on(bank.clone(), 1, &options).expect("made");
     let table = store.table("main").expect("a table");
@@ -131,6 +130,12 @@ fn status(tracks: Tracks, edit: fn(&mut Profile)) -> Status {
     store.sweep().expect("swept");
     drop(table);
     store.close().expect("closed");
+}
+
+/// The status of that store.
+fn status(tracks: Tracks, edit: fn(&mut Profile)) -> Status {
+    let bank = bank(geometry(drive().bytes(), true), Some(tracks), edit);
+    fill(&bank);
     let before_us = bank.clock_of(DATA).expect("virtual").now_us();
     let store = Store::builder().open_on(bank.clone()).expect("opens");
     let took_us = bank.clock_of(DATA).expect("virtual").now_us() - before_us;
@@ -159,13 +164,7 @@ fn the_tracks_of_the_device_are_used() {
 #[test]
 fn a_range_on_a_drive_that_rotates_is_read_ahead_at_once() {
     let bank = bank(geometry(drive().bytes(), true), None, nothing);
-    let options = CreateOptions::default().log_bytes(8 * MIB).block_bytes(16 << 10);
-    let store = Store::builder().create_on(bank.clone(), 1, &options).expect("made");
-    let table = store.table("main").expect("a table");
-    (0..2000_u64).for_each(|key| drop(table.put(&key.to_be_bytes(), &[7; 500]).expect("stored")));
-    store.sweep().expect("swept");
-    drop(table);
-    store.close().expect("closed");
+    fill(&bank);
     let store = Store::builder().open_on(bank).expect("opens");
     let table = store.existing_table("main").expect("a table");
     let reads = || {

@@ -52,7 +52,7 @@ const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 /// Whole tracks of a request on a single drive: beside others each begins with a seek, which takes
 /// a third of the time of one track.
 pub const SCAN_TRACKS: u64 = 4;
-/// The same while queries read of it, which wait for its end, unless scans take turns.
+/// The same while queries read of it, which wait for its end, unless several scans take turns.
 const SCAN_TRACKS_BESIDE_QUERIES: u64 = 2;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
@@ -343,18 +343,18 @@ struct ScanRequests {
 /// How scans read ahead. On a rotating device with boundaries a request has the length of whole
 /// units: one of whole tracks waits for no sector, and one of a whole stripe unit moves one head.
 /// Of an array, as many drives as there are have a default number of requests each. Where one head
-/// serves all, scans take turns beside queries. Where a device serves requests at the same time, as
+/// serves all, scans take turns. Where a device serves requests at the same time, as
 /// many bytes are in flight beside queries as otherwise, in fewer requests: the slowest queries
 /// were faster beside these.
 fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
     let is_array = shape.suited.stripe_bytes > 0;
-    let of_units = |tracks| {
+    let length = |tracks| {
         let units = if is_array { 1 } else { tracks };
         let of_units = scan_units_bytes(shape.rotates, &shape.boundaries, units);
         let suited = of_units.unwrap_or(shape.suited.scan_request_bytes as u32);
         options.scan_request_bytes.unwrap_or(suited)
     };
-    let bytes = of_units(SCAN_TRACKS);
+    let bytes = length(SCAN_TRACKS);
     let drives = shape.suited.stripe_bytes.div_ceil(u64::from(bytes.max(1)));
     let each = if shape.rotates { SCAN_REQUESTS_ROTATING } else { SCAN_REQUESTS };
     let drives = drives.clamp(1, (SCAN_REQUESTS_LIMIT / each) as u64) as usize;
@@ -363,7 +363,7 @@ fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
         options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
     let times = (in_flight / beside_queries.max(1)).max(1) as u32;
     let bytes_beside_queries = match shape.rotates {
-        true => of_units(SCAN_TRACKS_BESIDE_QUERIES),
+        true => length(SCAN_TRACKS_BESIDE_QUERIES),
         false => bytes.saturating_mul(times),
     };
     let take_turns = shape.rotates && !is_array;
