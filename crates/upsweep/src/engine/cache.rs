@@ -1,7 +1,8 @@
-//! Images of blocks that were read, kept while there is room: CLOCK with a second chance.
+//! Images of blocks that queries have read, kept while there is room: CLOCK with a second chance.
+//! When the sweep moves a block whose image is here, the new image comes here too.
 //!
-//! Invariants: an image is kept under the extent it was read from, until that is given back; blocks
-//! that share an image share it here too. The total bytes of images stay within the limit.
+//! Invariants: an image is kept under the extent from which it was read, or to which it is being
+//! written, until that is given back; blocks that share an image share it here too. The total bytes of images stay within the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

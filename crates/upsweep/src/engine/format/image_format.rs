@@ -18,6 +18,8 @@
 //! Validity: magic, version, lengths and checksum hold, and store, kind, space, key and sequence
 //! are the expected ones. A misdirected, stale or foreign image fails the second part.
 
+use std::ops::Range;
+
 use super::codec_format::{Malformed, Reader};
 use crate::log::Seq;
 
@@ -73,13 +75,14 @@ pub fn body_bytes_max(block_bytes: usize, key: &[u8]) -> usize {
     block_bytes.saturating_sub(image_bytes(key, 0)).max(block_bytes / 2)
 }
 
-/// Writes an image to the start of `out`, which must be large enough, and zeros behind it.
-pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
-    encode_parts(identity, [&[], body], out);
+/// Writes an image to the start of `out`, which must be large enough, and zeros behind it; returns
+/// the range of the body.
+pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) -> Range<usize> {
+    encode_parts(identity, [&[], body], out)
 }
 
 /// As [`encode`], for a body in two parts.
-pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
+pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) -> Range<usize> {
     let [head, rest] = body;
     let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");
     let body_len = u32::try_from(head.len() + rest.len()).expect("a body is below 4 GiB");
@@ -101,13 +104,14 @@ pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
     out[end..].fill(0);
     let checksum = crc32c::crc32c(&out[8..end]);
     out[4..8].copy_from_slice(&checksum.to_le_bytes());
+    body_start..end
 }
 
 /// Checks an image against its expected identity and returns the range of its body in `bytes`.
 ///
 /// # Errors
 /// A description of the damage or of the difference, as text for people.
-pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<usize>, String> {
+pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<Range<usize>, String> {
     let (found, body) = parse(bytes).map_err(|error| error.to_string())?;
     if found.store != expected.store {
         return Err("belongs to another store".to_owned());
@@ -133,7 +137,7 @@ pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<u
 ///
 /// # Errors
 /// [`Malformed`] with the faulty part.
-pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Malformed> {
+pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, Range<usize>), Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.array()? != MAGIC {
         return Err(Malformed("magic number"));

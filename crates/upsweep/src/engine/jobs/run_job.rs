@@ -37,6 +37,8 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
+    /// Whether that image is cached, so that the new one is to be as well.
+    pub(in crate::engine) is_cached: bool,
     /// Its waiting updates in spill segments, which are older than the frozen ones.
     pub(in crate::engine) spill_segments: JobSpillSegments,
     pub(in crate::engine) frozen: Arc<Packed>,
@@ -110,6 +112,8 @@ pub(in crate::engine) struct NewBlock {
     pub(in crate::engine) records: u32,
     /// Length in the run's buffer, in whole units; 0 if the block is empty.
     pub(in crate::engine) bytes: u32,
+    /// A copy of its image for the cache, if the source block was there.
+    pub(in crate::engine) for_cache: Option<Arc<Image>>,
 }
 
 /// An update that goes to the quarantine.
@@ -234,7 +238,7 @@ impl RunJob {
             let space = self.blocks[*block].space;
             self.visitors.visit(&VisitedBlock { space, key, body });
         }
-        JobResult::Done(Box::new(self.encode(&laid, joined, values, quarantined, give_way)))
+        JobResult::Done(Box::new(self.encode(laid, joined, values, quarantined, give_way)))
     }
 
     fn apply<'a>(
@@ -288,27 +292,32 @@ impl RunJob {
 
     fn encode(
         &self,
-        laid: &[Laid],
+        laid: Vec<Laid>,
         joined: Vec<bool>,
         values: Vec<LargeValue>,
         quarantined: Vec<Quarantined>,
         give_way: fn(),
     ) -> JobDone {
         let mut blocks = Vec::with_capacity(laid.len());
-        for piece in laid {
+        for piece in &laid {
             let bytes =
                 if piece.body.is_empty() { 0 } else { padded(&piece.key, piece.body.len()) };
             let (position, key, records) = (piece.block, piece.key.clone(), piece.records);
-            blocks.push(NewBlock { position, key, records, bytes });
+            blocks.push(NewBlock { position, key, records, bytes, for_cache: None });
         }
         let total: usize = blocks.iter().map(|block| block.bytes as usize).sum();
         let mut buffer = Buffer::recycled(total);
         let mut offset = 0;
-        for (piece, block) in laid.iter().zip(&blocks).filter(|(_, block)| block.bytes > 0) {
+        // Each body is released before the next image is copied.
+        for (piece, block) in laid.into_iter().zip(&mut blocks).filter(|(_, new)| new.bytes > 0) {
             give_way();
             let end = offset + block.bytes as usize;
-            let identity = self.identity(self.blocks[piece.block].space, &block.key);
-            image_format::encode(&identity, &piece.body, &mut buffer[offset..end]);
+            let source = &self.blocks[piece.block];
+            let identity = self.identity(source.space, &block.key);
+            let image = &mut buffer[offset..end];
+            let body = image_format::encode(&identity, &piece.body, image);
+            let copy = || Arc::new(Image::new(Arc::new(Buffer::copy_of(image)), body));
+            block.for_cache = source.is_cached.then(copy);
             offset = end;
         }
         JobDone { blocks, joined, buffer, values, quarantined }

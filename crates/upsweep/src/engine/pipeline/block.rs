@@ -89,6 +89,20 @@ impl RunBlock {
         self.image = None;
     }
 
+    /// Whether the run can do anything with the image of the block.
+    fn needs_image(&mut self, table: &BlockTable) -> bool {
+        self.is_gone = table.find(self.reference()).is_none();
+        if !self.is_gone && self.placement.has_lost_updates() {
+            self.damage = Some(LOST_UPDATES.to_owned());
+        }
+        !self.is_gone && self.damage.is_none()
+    }
+
+    /// Accepts the image of the block, which was checked when it was read.
+    pub(super) fn take_image(&mut self, image: Arc<Image>, table: &BlockTable) {
+        self.image = self.needs_image(table).then_some(image);
+    }
+
     /// Accepts what was read for the block, at this place of the buffer, if it is its image.
     pub(super) fn check_image(
         &mut self,
@@ -97,15 +111,7 @@ impl RunBlock {
         table: &BlockTable,
         store: [u8; 16],
     ) {
-        let Some(extent) = self.extent() else { return };
-        if table.find(self.reference()).is_none() {
-            self.is_gone = true;
-            return;
-        }
-        if self.placement.has_lost_updates() {
-            self.damage = Some(LOST_UPDATES.to_owned());
-            return;
-        }
+        let Some(extent) = self.extent().filter(|_| self.needs_image(table)) else { return };
         let end = at + extent.bytes as usize;
         let identity = Identity {
             store,

@@ -33,6 +33,14 @@ impl Pipeline {
             return;
         };
         base.index.set_full(false);
+        for (block, extent) in done.blocks.iter_mut().filter(|block| block.bytes > 0).zip(&extents)
+        {
+            block
+                .for_cache
+                .take()
+                .into_iter()
+                .for_each(|image| base.index.cache.put(*extent, image));
+        }
         let run = &self.runs[&id];
         let change = change::describe(base.index.directory(), run, &done, &extents, &values);
         let mut quarantined = std::mem::take(&mut done.quarantined);

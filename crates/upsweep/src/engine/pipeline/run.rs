@@ -13,7 +13,7 @@ use crate::engine::flush::Flushing;
 use crate::engine::format::record_format::DirectoryChange;
 use crate::engine::growth::Growth;
 use crate::engine::ids::SpaceId;
-use crate::engine::index::Release;
+use crate::engine::index::{Index, Release};
 use crate::engine::io::{IoKind, RunId, owner_of};
 use crate::engine::jobs::{Job, JobBlock, JobDone, JobResult, Quarantined, RunJob, RunOutput};
 use crate::engine::journal::Publish;
@@ -147,6 +147,18 @@ impl Run {
         matches!(self.phase, RunPhase::Logging { refused: true })
     }
 
+    /// Takes the images of its blocks from the cache, if all of them are there; returns whether
+    /// they were.
+    fn take_cached(&mut self, index: &Index) -> bool {
+        let extents = self.blocks.iter().filter_map(RunBlock::extent);
+        let images: Option<Vec<_>> = extents.map(|extent| index.cache.peek(extent)).collect();
+        let Some(images) = images else { return false };
+        let placed = self.blocks.iter_mut().filter(|block| block.extent().is_some());
+        let table = &index.directory().table;
+        placed.zip(images).for_each(|(block, image)| block.take_image(image, table));
+        true
+    }
+
     /// The space of these blocks, if they are all of one.
     pub(super) fn owner(&self) -> Option<SpaceId> {
         self.load.or_else(|| owner_of(self.blocks.iter().map(|block| block.owner)))
@@ -170,6 +182,9 @@ impl Pipeline {
         let owner = run.owner();
         let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
+        if self.run_mut(id).take_cached(&base.index) {
+            return;
+        }
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::recycled((last.end() - offset) as usize);
         base.metrics.sweep_read_bytes_total.add(buffer.len() as u64);
@@ -373,6 +388,7 @@ impl Pipeline {
                 key: (*block.key).into(),
                 format: Arc::clone(&space.format),
                 image: run_block.image().cloned(),
+                is_cached: run_block.extent().is_some_and(|at| base.index.cache.has(at)),
                 spill_segments: job_spill_segments(base, run, run_block),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),

@@ -96,7 +96,7 @@ impl Chunk {
             image_format::encode(&named, &block.body, &mut buffer[offset..end]);
             let bytes = u32::try_from(end - offset).expect("a block is below 4 GiB");
             let (key, records) = (block.key.clone().into(), block.records);
-            news.push(NewBlock { position: 0, key, records, bytes });
+            news.push(NewBlock { position: 0, key, records, bytes, for_cache: None });
             offset = end;
             for (key, body) in &block.values {
                 let mut image = Buffer::recycled(padded(key, body));

@@ -58,6 +58,7 @@ fn block(key: &str, frozen: Arc<Packed>) -> JobBlock {
         key: key.as_bytes().into(),
         format: Arc::clone(&format::registry().formats["table"]),
         image: None,
+        is_cached: false,
         spill_segments: JobSpillSegments::default(),
         frozen,
         values: Vec::new(),

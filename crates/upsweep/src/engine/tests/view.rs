@@ -128,6 +128,68 @@ fn what_was_read_of_a_block_that_has_moved_is_not_used() {
     assert_eq!(looks.ground.base.metrics.query_reads_total.get(), 2, "it read again");
 }
 
+/// Makes the block of this key cached.
+fn cached(looks: &mut Looks, key: &str) -> BlockId {
+    let id = looks.pending(point(key));
+    looks.answer(id).expect("a sound block");
+    looks.ground.block_of(key)
+}
+
+#[test]
+fn a_cached_block_is_not_read_to_be_swept_and_stays_cached() {
+    let mut looks = Looks::new();
+    let block = cached(&mut looks, "k0100");
+    let old = looks.ground.placement(block).extent.expect("it was swept");
+    let read = looks.ground.base.metrics.sweep_read_bytes_total.get();
+    looks.ground.add("k0100", 7);
+    looks.ground.sweep(&[block]);
+    assert_eq!(looks.ground.base.metrics.sweep_read_bytes_total.get(), read);
+    let view = looks.ready(point("k0100"));
+    let placement = looks.ground.placement(block);
+    let extent = placement.extent.expect("it was swept");
+    assert_ne!(extent, old);
+    assert_eq!((view.extent, view.image_seq), (Some(extent), placement.image_seq));
+    let found = view.image.as_ref().expect("it is cached").body();
+    let bytes = looks.ground.devices.peek(extent.device, extent.offset, extent.bytes as usize);
+    assert!(bytes.windows(found.len()).any(|written| written == found), "it is what was written");
+    assert_eq!(looks.ground.base.index.cache.bytes(), extent.bytes as usize, "the old one is gone");
+}
+
+#[test]
+fn only_what_was_cached_is_cached_when_a_run_has_moved_it() {
+    let mut looks = Looks::new();
+    let block = cached(&mut looks, "k0100");
+    let blocks = looks.blocks.clone();
+    for block in &blocks {
+        let key = looks.ground.key_of(*block);
+        looks.ground.add(&key, 1);
+    }
+    let read = looks.ground.base.metrics.sweep_read_bytes_total.get();
+    looks.ground.sweep(&blocks);
+    assert!(looks.ground.base.metrics.sweep_read_bytes_total.get() > read, "others are not cached");
+    let cached = |block: &BlockId| {
+        let extent = looks.ground.placement(*block).extent.expect("it was swept");
+        looks.ground.base.index.cache.has(extent)
+    };
+    let cached: Vec<BlockId> = blocks.iter().copied().filter(cached).collect();
+    assert_eq!(cached, [block]);
+}
+
+#[test]
+fn all_pieces_of_a_cached_block_are_cached() {
+    let mut looks = Looks::new();
+    let block = cached(&mut looks, "k0100");
+    let before = looks.ground.blocks().len();
+    for number in 0..400 {
+        looks.ground.put(&format!("k0100 {number:03}"), number);
+    }
+    looks.ground.sweep(&[block]);
+    assert!(looks.ground.blocks().len() > before, "it was split");
+    for number in 0..400 {
+        looks.ready(point(&format!("k0100 {number:03}")));
+    }
+}
+
 #[test]
 fn damage_is_an_error_that_names_the_place_and_is_never_kept() {
     let mut looks = Looks::new();
