@@ -246,7 +246,7 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
     let data_devices = random.pick(&[1, 1, 2, 3, 4]);
     let (log_regions, log_grows) = log_regions(&mut random, data_devices, &scale, flooded);
     let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
-    // Some sweep whenever anything waits.
+    // Some sweep whatever waits while nobody reads.
     let rotates = random.percent(20);
     let asked = random.pick(&[None, None, Some(4 << 10), Some(8 << 10), Some(16 << 10)]);
     let shape = Shape {

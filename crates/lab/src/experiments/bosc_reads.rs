@@ -221,7 +221,7 @@ fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
             let mut store = Upsweep::table(records, RECORD_BYTES, memory);
             store.plan.block_bytes = Some(LEAF_BYTES as u32);
             store.plan.fill_percent = FILL_PERCENT;
-            store.plan.sweeps_always = meanwhile != Meanwhile::Waiting;
+            store.plan.sweeps_when_idle = meanwhile != Meanwhile::Waiting;
             let mut store = store.make(scale.seed)?;
             if meanwhile == Meanwhile::Waiting {
                 store.fill_queues(QUEUES_PERCENT, Changes::Update.random(records, scale.seed))?;

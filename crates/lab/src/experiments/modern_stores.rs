@@ -177,7 +177,7 @@ impl Case {
             data_devices,
             log_bytes,
             memory,
-            sweeps_always: media == Media::Drives,
+            sweeps_when_idle: media == Media::Drives,
             record_bytes: RECORD_BYTES,
             fill_percent: 10 * FILL_TENTHS as u32,
             processor_us: PROCESSOR_US,

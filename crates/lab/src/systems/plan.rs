@@ -75,7 +75,7 @@ pub(crate) struct Plan {
     pub(crate) block_bytes: Option<u32>,
     /// Whether updates are swept as soon as they wait, as production does on drives; else only when
     /// room is needed.
-    pub(crate) sweeps_always: bool,
+    pub(crate) sweeps_when_idle: bool,
     /// Whether updates may be spilled to the data devices, as production does where it pays.
     pub(crate) spills: bool,
     /// Bytes of a record, key and value: 16 at least.
@@ -149,7 +149,7 @@ pub(super) fn config(
         if plan.block_bytes.is_some() {
             config.directory_percent = 100;
         }
-        Config { sweep_always: plan.sweeps_always, ..config }
+        Config { sweep_when_idle: plan.sweeps_when_idle, ..config }
     };
     let blocks = plan.blocks(records, shape.block_bytes);
     match plan.memory {
@@ -201,7 +201,7 @@ impl Plan {
         log_mode: LogMode::Idle,
         memory: Memory::Whole(256 << 20),
         block_bytes: None,
-        sweeps_always: true,
+        sweeps_when_idle: true,
         spills: true,
         record_bytes: 16,
         fill_percent: 70,

@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn what_fills_the_queues_waits_while_nothing_is_swept() {
         let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
-        store.plan.sweeps_always = false;
+        store.plan.sweeps_when_idle = false;
         store = Store::create(store.plan, RECORDS, store.devices).expect("another store");
         let mut random = Random::new(1, "changes");
         let next = || Access::Put(random.below(RECORDS.count) * RECORDS.stride, 1);

@@ -126,8 +126,9 @@ pub struct Config {
     pub spill_fill_percent: u32,
     /// Target size of a spill segment of spilled updates.
     pub spill_segment_bytes: u32,
-    /// Sweep whenever anything waits, instead of only when memory or log space requires it.
-    pub sweep_always: bool,
+    /// Sweep whatever waits while no caller reads, instead of only when memory or log space
+    /// requires it.
+    pub sweep_when_idle: bool,
     /// How data files grow and shrink.
     pub file_space: FileSpace,
     /// Boundaries on each data device that images do not straddle; further devices have none.

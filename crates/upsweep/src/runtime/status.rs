@@ -454,8 +454,8 @@ fn reason(description: &Description) -> String {
     let rotates = |profile: &&DeviceProfile| profile.rotational;
     let profile = description.data_profiles().find(rotates);
     let profile = profile.unwrap_or_else(|| description.profile(DeviceId(0)));
-    let sweep = if profile.rotational { "always" } else { "when memory or log space calls for it" };
-    format!("{}; sweeps {sweep}", profile.reason)
+    let idle = if profile.rotational { "while nobody reads, or " } else { "" };
+    format!("{}; sweeps {idle}when memory or log space calls for it", profile.reason)
 }
 
 /// The costs in this session, else in the last one, else estimates; and their source.

@@ -184,7 +184,7 @@ fn config(segments: u64) -> Config {
         spilling: Spilling::Never,
         spill_fill_percent: 0,
         spill_segment_bytes: 2048,
-        sweep_always: false,
+        sweep_when_idle: false,
         file_space: FileSpace::default(),
         boundaries: Vec::new(),
     }

@@ -18,7 +18,8 @@ impl Core {
         let again = is_due.then_some(0);
         let spills = self.spiller.goes_on().then_some(0);
         let of_sweep = spills.or_else(|| sweep.deadline_us(is_alone));
-        let of_sweep = of_sweep.filter(|_| !base.gate.is_closed());
+        let quiet = sweep.gives_way_until().filter(|_| !base.gate.is_paused());
+        let of_sweep = of_sweep.into_iter().chain(quiet).filter(|_| !base.gate.is_closed()).min();
         [base.journal.log().deadline_us(), of_sweep, again].into_iter().flatten().min()
     }
 

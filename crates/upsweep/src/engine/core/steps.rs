@@ -28,6 +28,8 @@ impl Core {
             let only_a_cycle_helps = figures.is_cycle_for_log() && !self.base.index.is_full();
             let is_left_to_callers = only_a_cycle_helps && self.base.is_log_short_of_changes();
             self.base.journal.leave_to_callers(is_left_to_callers);
+            let reads = self.views.queries().and(self.scans.reads());
+            self.sweep.give_way_to(&self.base, reads);
             self.sweep.pump(&mut self.base, &mut self.pipeline, &self.spiller, &figures);
         }
         let in_spills = self.spiller.growth_bytes();

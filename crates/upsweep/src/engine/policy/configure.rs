@@ -241,7 +241,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         spilling: options.spilling,
         spill_fill_percent: options.spill_fill_percent,
         spill_segment_bytes: options.spill_segment_bytes.unwrap_or(spill_segment_bytes),
-        sweep_always: shape.rotates,
+        sweep_when_idle: shape.rotates,
         file_space: file_space(scale),
         boundaries: shape.boundaries.clone(),
     }

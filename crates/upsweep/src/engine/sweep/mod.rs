@@ -28,6 +28,7 @@ use super::pipeline::Pipeline;
 use super::policy::{self, Figures};
 use super::spill_segments::Place;
 use super::spiller::Spiller;
+use super::view::{ForegroundReads, RecentReads};
 use crate::engine::ids::SpaceId;
 use crate::error::Error;
 use crate::events::event;
@@ -43,6 +44,10 @@ pub(super) struct Sweep {
     /// Images that earlier cycles have passed.
     passed: u64,
     flow: Flow,
+    /// Reads for which callers wait, as it has seen them.
+    reads: RecentReads,
+    /// Until when it leaves the devices to these, though it would sweep whatever waits.
+    gives_way_until: Option<u64>,
     /// Sweep until everything up to this sequence is swept.
     requested: Seq,
     /// Spill segments after this place may be unneeded, since tables or ranges were removed: they
@@ -144,6 +149,19 @@ impl Sweep {
         self.suspects_behind = portion.into_iter().next_back().map(|(place, _)| place);
     }
 
+    /// Lets callers read that wait for it, if nothing needs the sweep: a store that sweeps when it
+    /// is idle is not.
+    pub(super) fn give_way_to(&mut self, base: &Base, reads: ForegroundReads) {
+        let until_us = self.reads.look(reads, base.now_us);
+        let sweeps = base.config.sweep_when_idle && base.index.accepted() > base.swept_but_held();
+        self.gives_way_until = until_us.filter(|_| sweeps);
+    }
+
+    /// When it sweeps what waits although nothing needs it, if no caller reads until then.
+    pub(super) fn gives_way_until(&self) -> Option<u64> {
+        self.gives_way_until
+    }
+
     /// Starts the runs that are due.
     pub(super) fn pump(
         &mut self,
@@ -183,9 +201,10 @@ impl Sweep {
     /// How many updates are to be applied per arriving update.
     fn pace(&self, base: &Base, figures: &Figures) -> f64 {
         let swept = base.swept_but_held();
-        let always = base.config.sweep_always && base.index.accepted() > swept;
+        let is_idle = base.config.sweep_when_idle && self.gives_way_until.is_none();
+        let has_time = is_idle && base.index.accepted() > swept;
         let is_all_held = base.held.is_some() && swept >= base.index.accepted();
-        policy::cycle_pace(self.requested > swept || always, is_all_held, figures.pace())
+        policy::cycle_pace(self.requested > swept || has_time, is_all_held, figures.pace())
     }
 
     fn start_cycle(&mut self, base: &mut Base) {

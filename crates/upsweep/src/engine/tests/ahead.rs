@@ -8,8 +8,8 @@ use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
 use crate::engine::view::{
-    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, QUIET_US, Queries, ScanId, Scans,
-    ViewPoll, Views, Wanted,
+    AheadImage, AheadOf, AheadPart, AheadRequest, ForegroundReads, Planned, QUIET_US, ScanId,
+    Scans, ViewPoll, Views, Wanted,
 };
 use crate::placement::Boundaries;
 
@@ -23,7 +23,7 @@ struct Reads {
     scans: Scans,
     views: Views,
     /// Of others.
-    queries: Queries,
+    queries: ForegroundReads,
     /// The blocks of 4000 swept records, in key order.
     blocks: Vec<BlockId>,
 }
@@ -50,7 +50,7 @@ impl Reads {
             ground,
             scans: Scans::default(),
             views: Views::default(),
-            queries: Queries::default(),
+            queries: ForegroundReads::default(),
             blocks,
         }
     }
@@ -129,6 +129,10 @@ fn neighbours_are_read_by_long_requests_in_both_directions() {
         assert!(requests.len() <= 2 && planned.parts.len() > requests.len(), "{requests:?}");
         assert!(requests.iter().all(|request| request.hint.class == Class::ScanRead));
         assert!(offsets(&requests).iter().all(|(_, bytes)| *bytes <= REQUEST));
+        let found = reads.scans.reads();
+        assert_eq!((found.begun, found.are_waiting), (requests.len() as u64, true));
+        requests.into_iter().for_each(|request| reads.end(request));
+        assert!(!reads.scans.reads().are_waiting);
     }
 }
 
@@ -260,7 +264,8 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
         bound: Some(&bound),
         window_bytes: SHARE,
     };
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, Queries::default());
+    let planned =
+        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundReads::default());
     assert_eq!(Reads::keys(&planned.parts), [reads.key(1), reads.key(3)]);
     assert!(planned.is_over);
     let behind = AheadOf::View(Wanted::Below(None));
@@ -268,7 +273,8 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let inside = [&low[..], b"!"].concat();
     let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
     reads.ground.requests().into_iter().for_each(|request| reads.end(request));
-    let planned = reads.scans.plan(&mut reads.ground.base, id, &request, Queries::default());
+    let planned =
+        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundReads::default());
     let keys = [reads.key(reads.blocks.len() - 2), low];
     assert_eq!(Reads::keys(&planned.parts), keys, "down to the block that covers the bound");
     assert!(planned.is_over);
@@ -359,7 +365,7 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
     reads.ground.base.config.scan_requests_beside_queries = 1;
     let id = reads.scans.begin(0);
     let mut requests = |begun, are_waiting, now_us| {
-        reads.queries = Queries { begun, are_waiting };
+        reads.queries = ForegroundReads { begun, are_waiting };
         reads.ground.base.now_us = now_us;
         let planned = reads.plan(id, 0, false, SHARE);
         let requests = reads.ground.requests();

@@ -78,7 +78,7 @@ fn config() -> Config {
         spilling: Spilling::Never,
         spill_fill_percent: 0,
         spill_segment_bytes: 2048,
-        sweep_always: false,
+        sweep_when_idle: false,
         file_space: FileSpace::default(),
         boundaries: Vec::new(),
     }

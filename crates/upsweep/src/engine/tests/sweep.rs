@@ -10,6 +10,7 @@ use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::PUT;
 use crate::engine::spiller::Spiller;
 use crate::engine::sweep::cycle::{Cycle, Next};
+use crate::engine::view::QUIET_US;
 use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, SpaceId, Spilling};
 use crate::log::Seq;
 use crate::placement::Boundaries;
@@ -99,14 +100,62 @@ fn nothing_is_swept_while_there_is_room_and_nobody_asks() {
 }
 
 #[test]
-fn a_store_that_always_sweeps_comes_to_rest_when_nothing_waits() {
-    let mut world = World::with(Config { sweep_always: true, ..config() }, 4 << 20);
+fn a_store_that_sweeps_when_it_is_idle_comes_to_rest_when_nothing_waits() {
+    let mut world = World::with(Config { sweep_when_idle: true, ..config() }, 4 << 20);
     (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.until("it rests", |core| core.waiting_entries() == 0 && !core.is_active());
     let runs = world.core.metrics().sweep_runs_total.get();
     assert!(runs > 0);
     (0..100).for_each(|_| world.step());
     assert_eq!(world.core.metrics().sweep_runs_total.get(), runs);
+}
+
+/// A store that sweeps when it is idle, with 2000 records that were swept, none of them cached.
+fn idle() -> World {
+    let config = Config { sweep_when_idle: true, cache_bytes: 0, ..config() };
+    let mut world = World::with(config, 16 << 20);
+    (0..2000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    world.until("it rests", |core| !core.is_active());
+    world
+}
+
+#[test]
+fn a_store_that_sweeps_when_it_is_idle_leaves_the_devices_to_callers_that_read() {
+    let mut world = idle();
+    assert_eq!(world.get(world.space, "k001000"), Some(1000));
+    let runs = world.core.metrics().sweep_runs_total.get();
+    world.add("k000007", 1);
+    for _ in 0..10 {
+        assert_eq!(world.get(world.space, "k001000"), Some(1000));
+        (0..QUIET_US / 2000).for_each(|_| world.step());
+        assert_eq!(world.core.metrics().sweep_runs_total.get(), runs);
+    }
+    assert!(!world.core.is_active());
+    let until_us = world.core.deadline_us().expect("it sweeps when they have gone");
+    assert!(until_us > world.now_us && until_us <= world.now_us + QUIET_US, "{until_us}");
+    world.until("it has swept", |core| core.waiting_entries() == 0 && !core.is_active());
+    assert!(world.now_us >= until_us);
+    assert_eq!(world.core.deadline_us(), None, "nothing waits any more");
+    world.check();
+}
+
+#[test]
+fn callers_that_read_do_not_keep_a_sweep_from_what_needs_it() {
+    let mut world = idle();
+    world.get(world.space, "k001000");
+    world.add("k000007", 1);
+    world.core.request_sweep();
+    world.until("it has swept", |core| core.waiting_entries() == 0);
+    let runs = world.core.metrics().sweep_runs_total.get();
+    for number in 0..30_000 {
+        world.add(&format!("k{:06}", number * 7 % 2000), 1);
+        if number % 20 == 0 {
+            world.get(world.space, "k001000");
+        }
+    }
+    assert!(world.core.metrics().sweep_runs_total.get() > runs, "memory has to be released");
+    world.check();
 }
 
 #[test]

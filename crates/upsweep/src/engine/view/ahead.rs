@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::gather::wanted_block;
 use super::turns::{Turns, Waiting};
-use super::{Expected, Queries, ReadImage, Wanted};
+use super::{Expected, ForegroundReads, ReadImage, RecentReads, Wanted};
 use crate::device::{Buffer, Completion, DeviceId, Joint, Token, join};
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
@@ -32,10 +32,6 @@ use crate::placement::Extent;
 
 /// Blocks that one call goes over at most: the core is locked meanwhile.
 const BLOCKS_MAX: usize = 256;
-
-/// Time without reads of queries after which scans count as alone again, in microseconds: ten reads
-/// in a second are beside them.
-pub(in crate::engine) const QUIET_US: u64 = 100_000;
 
 /// Number of a scan that reads ahead, within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,24 +148,6 @@ struct Progress {
     early: BTreeSet<Extent>,
 }
 
-/// Reads of queries, as far as plans of scans have seen them.
-#[derive(Default)]
-struct Seen {
-    begun: u64,
-    last_us: Option<u64>,
-}
-
-impl Seen {
-    /// Whether queries read, now or not long ago.
-    fn is_beside(&mut self, queries: Queries, now_us: u64) -> bool {
-        let Queries { begun, are_waiting } = queries;
-        if std::mem::replace(&mut self.begun, begun) != begun || are_waiting {
-            self.last_us = Some(now_us);
-        }
-        self.last_us.is_some_and(|last_us| now_us < last_us + QUIET_US)
-    }
-}
-
 /// How many requests a scan may have in flight, and how long they are at most. One that takes turns
 /// with others has long ones also beside queries: each begins with a seek.
 fn requests_max(config: &Config, is_beside: bool, has_turns: bool) -> (usize, usize) {
@@ -188,7 +166,10 @@ pub(in crate::engine) struct Scans {
     scans: BTreeMap<ScanId, Progress>,
     reads: BTreeMap<Token, (ScanId, DeviceId, usize)>,
     turns: Turns,
-    queries: Seen,
+    /// As plans have seen them.
+    queries: RecentReads,
+    /// Requests that were made so far.
+    requests: u64,
     /// Of all scans, and of requests in flight of those that have ended.
     bytes: usize,
     /// Scans for which something has arrived since the last pump.
@@ -199,7 +180,7 @@ impl Scans {
     /// A scan begins, after so many reads of queries.
     pub(in crate::engine) fn begin(&mut self, queries: u64) -> ScanId {
         if self.scans.is_empty() {
-            self.queries = Seen { begun: queries, last_us: None };
+            self.queries = RecentReads::since(queries);
         }
         self.next += 1;
         let id = ScanId(self.next);
@@ -238,6 +219,11 @@ impl Scans {
         base.metrics.scan_unused_bytes_total.add(unused_bytes as u64);
     }
 
+    /// The requests of scans.
+    pub(in crate::engine) fn reads(&self) -> ForegroundReads {
+        ForegroundReads { begun: self.requests, are_waiting: !self.reads.is_empty() }
+    }
+
     /// The scans for which something has arrived since the last call.
     pub(in crate::engine) fn take_news(&mut self) -> Vec<ScanId> {
         std::mem::take(&mut self.news)
@@ -258,10 +244,10 @@ impl Scans {
         base: &mut Base,
         id: ScanId,
         request: &AheadRequest<'_>,
-        queries: Queries,
+        queries: ForegroundReads,
     ) -> Planned {
         let count = self.scans.len().max(1);
-        let is_beside = self.queries.is_beside(queries, base.now_us);
+        let is_beside = self.queries.look(queries, base.now_us).is_some();
         let takes_turns = base.config.scans_take_turns;
         let (requests_max, bytes_max) =
             requests_max(&base.config, is_beside, takes_turns && count > 1);
@@ -345,6 +331,7 @@ impl Scans {
         let bytes = extent.bytes as usize;
         scan.bytes += bytes;
         scan.in_flight += 1;
+        self.requests += 1;
         self.bytes += bytes;
         self.reads.insert(token, (id, extent.device, bytes));
     }

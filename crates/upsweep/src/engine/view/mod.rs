@@ -14,13 +14,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod ahead;
+mod foreground;
 mod gather;
 mod turns;
 
-#[cfg(test)]
-pub(super) use ahead::QUIET_US;
 pub(super) use ahead::Scans;
 pub use ahead::{AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, Planned, ScanId};
+#[cfg(test)]
+pub(super) use foreground::QUIET_US;
+pub(super) use foreground::{ForegroundReads, RecentReads};
 pub(super) use gather::gather;
 
 use super::base::Base;
@@ -199,20 +201,11 @@ pub struct CheckedRead {
     image: Result<Arc<Image>, String>,
 }
 
-/// Reads for views of queries, not of scans.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Queries {
-    /// How many there have been.
-    pub(super) begun: u64,
-    /// Whether a query waits for one.
-    pub(super) are_waiting: bool,
-}
-
 /// Views that wait for reads.
 #[derive(Default)]
 pub(super) struct Views {
     next: u64,
-    /// [`Queries::begun`].
+    /// Reads of queries so far.
     queries: u64,
     pending: BTreeMap<ViewId, PendingView>,
     reads: BTreeMap<Token, PendingRead>,
@@ -335,10 +328,10 @@ impl Views {
         Some(self.answered.swap_remove(position).1)
     }
 
-    /// The reads of queries. Cost: O(views of scans that wait).
-    pub(super) fn queries(&self) -> Queries {
+    /// Reads for views of queries, not of scans. Cost: O(views of scans that wait).
+    pub(super) fn queries(&self) -> ForegroundReads {
         let are_waiting = self.pending.values().any(|view| !view.passes_cache);
-        Queries { begun: self.queries, are_waiting }
+        ForegroundReads { begun: self.queries, are_waiting }
     }
 
     /// Whether the next [`Views::pump`] has something to do for views.
