@@ -22,7 +22,7 @@ const PARTS: [&[&str]; 42] = [
     &["measure"],
     &["block_format", "config", "format", "modifier", "queue", "registry", "unregistered"],
     &["policy"],
-    &["flow"],
+    &["flow", "foreground"],
     &["visitor"],
     &["tree"],
     &["versions"],

@@ -2,7 +2,8 @@
 //! When the sweep moves a block whose image is here, the new image comes here too.
 //!
 //! Invariants: an image is kept under the extent from which it was read, or to which it is being
-//! written, until that is given back; blocks that share an image share it here too. The total bytes of images stay within the limit.
+//! written, until that is given back; blocks that share an image share it here too. The total bytes
+//! of images stay within the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

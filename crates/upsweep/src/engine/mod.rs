@@ -19,6 +19,7 @@ pub mod drive;
 mod event;
 mod flow;
 mod flush;
+mod foreground;
 pub mod format;
 mod gate;
 mod growth;

@@ -7,9 +7,9 @@ use super::ground::{Ground, space};
 use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
+use crate::engine::foreground::{ForegroundReads, QUIET_US};
 use crate::engine::view::{
-    AheadImage, AheadOf, AheadPart, AheadRequest, ForegroundReads, Planned, QUIET_US, ScanId,
-    Scans, ViewPoll, Views, Wanted,
+    AheadImage, AheadOf, AheadPart, AheadRequest, Planned, ScanId, Scans, ViewPoll, Views, Wanted,
 };
 use crate::placement::Boundaries;
 

@@ -19,12 +19,13 @@ use std::sync::Arc;
 
 use super::gather::wanted_block;
 use super::turns::{Turns, Waiting};
-use super::{Expected, ForegroundReads, ReadImage, RecentReads, Wanted};
+use super::{Expected, ReadImage, Wanted};
 use crate::device::{Buffer, Completion, DeviceId, Joint, Token, join};
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
 use crate::engine::config::Config;
 use crate::engine::directory::BlockId;
+use crate::engine::foreground::{ForegroundReads, RecentReads};
 use crate::engine::ids::SpaceId;
 use crate::engine::io::{IoKind, owner_of};
 use crate::log::Seq;

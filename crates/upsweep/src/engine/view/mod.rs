@@ -14,21 +14,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod ahead;
-mod foreground;
 mod gather;
 mod turns;
 
 pub(super) use ahead::Scans;
 pub use ahead::{AheadImage, AheadOf, AheadPart, AheadRequest, Arrived, Planned, ScanId};
-#[cfg(test)]
-pub(super) use foreground::QUIET_US;
-pub(super) use foreground::{ForegroundReads, RecentReads};
 pub(super) use gather::gather;
 
 use super::base::Base;
 use super::block_format::UpdateRef;
 use super::cache::Image;
 use super::directory::BlockId;
+use super::foreground::ForegroundReads;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::Placement;
 use super::io::IoKind;

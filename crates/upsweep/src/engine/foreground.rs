@@ -2,20 +2,20 @@
 
 /// Time without such reads after which they count as over, in microseconds: ten in a second go on
 /// all the time.
-pub(in crate::engine) const QUIET_US: u64 = 100_000;
+pub(super) const QUIET_US: u64 = 100_000;
 
 /// Reads for which callers wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::engine) struct ForegroundReads {
+pub(super) struct ForegroundReads {
     /// How many there have been.
-    pub(in crate::engine) begun: u64,
+    pub(super) begun: u64,
     /// Whether a caller waits for one.
-    pub(in crate::engine) are_waiting: bool,
+    pub(super) are_waiting: bool,
 }
 
 impl ForegroundReads {
     /// These and others.
-    pub(in crate::engine) fn and(self, others: Self) -> Self {
+    pub(super) fn and(self, others: Self) -> Self {
         Self {
             begun: self.begun + others.begun,
             are_waiting: self.are_waiting || others.are_waiting,
@@ -25,20 +25,20 @@ impl ForegroundReads {
 
 /// The same, as seen from time to time.
 #[derive(Default)]
-pub(in crate::engine) struct RecentReads {
+pub(super) struct RecentReads {
     begun: u64,
     last_us: Option<u64>,
 }
 
 impl RecentReads {
     /// Nothing is recent yet; there have been so many reads before.
-    pub(in crate::engine) fn since(begun: u64) -> Self {
+    pub(super) fn since(begun: u64) -> Self {
         Self { begun, last_us: None }
     }
 
     /// Takes a look at `now_us`. If there are some now, or were not long ago: until when they count
     /// as going on, in microseconds, should no other follow.
-    pub(in crate::engine) fn look(&mut self, reads: ForegroundReads, now_us: u64) -> Option<u64> {
+    pub(super) fn look(&mut self, reads: ForegroundReads, now_us: u64) -> Option<u64> {
         let ForegroundReads { begun, are_waiting } = reads;
         if std::mem::replace(&mut self.begun, begun) != begun || are_waiting {
             self.last_us = Some(now_us);
