@@ -213,19 +213,19 @@ pub(crate) enum Others {
     Terminals(usize, f64),
 }
 
-/// What one of the others does at a time: one operation, or two of which the second is submitted
-/// when the first has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one of the others does at a time: some operations one after another, each submitted when
+/// the one before it has ended, and then others together.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn<O> {
-    /// What comes before the last operation.
-    pub(crate) first: Option<O>,
-    /// The last operation, with which the turn ends.
-    pub(crate) last: O,
+    /// One after another.
+    pub(crate) first: Vec<O>,
+    /// Together, one at least. The turn ends when all of them have.
+    pub(crate) last: Vec<O>,
 }
 
 impl<O> From<O> for Turn<O> {
-    fn from(last: O) -> Self {
-        Self { first: None, last }
+    fn from(only: O) -> Self {
+        Self { first: Vec::new(), last: vec![only] }
     }
 }
 
@@ -272,9 +272,9 @@ impl Latencies {
 pub(crate) struct SeenBeside {
     /// Until the last operation of a caller ended.
     pub(crate) seconds: f64,
-    /// Of the first operations of turns with two, those that ended meanwhile.
+    /// Of the operations of turns that come one after another, those that ended meanwhile.
     pub(crate) first: Latencies,
-    /// Of the last operations of turns, those that ended meanwhile.
+    /// Of the last operations of turns, all of a turn together, those that ended meanwhile.
     pub(crate) last: Latencies,
 }
 
@@ -304,13 +304,23 @@ fn exponential_us(random: &mut Random, mean_us: f64) -> u64 {
     (-even.ln() * mean_us) as u64
 }
 
+/// The rest of a turn.
+struct Rest<O> {
+    /// When its operations under way were submitted, and how many they are.
+    since_us: u64,
+    under_way: usize,
+    first: VecDeque<O>,
+    /// Empty when they are under way.
+    last: Vec<O>,
+}
+
 /// Turns that have begun.
 struct Turns<O> {
     /// Operations that were submitted so far.
     submitted: u64,
-    /// Operations under way: since when, and what is submitted when they have ended.
-    under_way: BTreeMap<u64, (u64, Option<O>)>,
-    /// Latencies of the first operations and of the last ones that have ended.
+    /// Turns by the number of the first operation under way of each.
+    turns: BTreeMap<u64, Rest<O>>,
+    /// Latencies of the first operations, and of the last ones of each turn, that have ended.
     first_us: Vec<u64>,
     last_us: Vec<u64>,
 }
@@ -318,39 +328,44 @@ struct Turns<O> {
 impl<O> Turns<O> {
     fn new() -> Self {
         let (first_us, last_us) = (Vec::new(), Vec::new());
-        Self { submitted: 0, under_way: BTreeMap::new(), first_us, last_us }
+        Self { submitted: 0, turns: BTreeMap::new(), first_us, last_us }
     }
 
     /// Begins a turn that was due at this time.
     fn begin(&mut self, system: &mut impl System<Operation = O>, due_us: u64, turn: Turn<O>) {
-        match turn.first {
-            Some(first) => self.submit(system, due_us, first, Some(turn.last)),
-            None => self.submit(system, due_us, turn.last, None),
-        }
+        let Turn { first, last } = turn;
+        self.go_on(system, Rest { since_us: due_us, under_way: 0, first: first.into(), last });
     }
 
-    fn submit(
-        &mut self,
-        system: &mut impl System<Operation = O>,
-        since_us: u64,
-        operation: O,
-        next: Option<O>,
-    ) {
-        let number = OTHERS + self.submitted;
-        self.submitted += 1;
-        self.under_way.insert(number, (since_us, next));
-        system.submit(number, operation);
+    /// Submits the next operations of a turn that has none under way.
+    fn go_on(&mut self, system: &mut impl System<Operation = O>, mut rest: Rest<O>) {
+        let next = match rest.first.pop_front() {
+            Some(first) => vec![first],
+            None => std::mem::take(&mut rest.last),
+        };
+        rest.under_way = next.len();
+        self.turns.insert(OTHERS + self.submitted, rest);
+        for operation in next {
+            system.submit(OTHERS + self.submitted, operation);
+            self.submitted += 1;
+        }
     }
 
     /// An operation has ended; returns whether its turn has.
     fn ended(&mut self, system: &mut impl System<Operation = O>, number: u64) -> bool {
         let now_us = system.now_us();
-        let (since_us, next) = self.under_way.remove(&number).unwrap_or((now_us, None));
-        let is_over = next.is_none();
+        let Some((&turn, rest)) = self.turns.range_mut(..=number).next_back() else { return false };
+        rest.under_way -= 1;
+        if rest.under_way > 0 {
+            return false;
+        }
+        let Some(mut rest) = self.turns.remove(&turn) else { return false };
+        let is_over = rest.last.is_empty();
         let latencies_us = if is_over { &mut self.last_us } else { &mut self.first_us };
-        latencies_us.push(now_us - since_us);
-        if let Some(last) = next {
-            self.submit(system, now_us, last, None);
+        latencies_us.push(now_us - rest.since_us);
+        if !is_over {
+            rest.since_us = now_us;
+            self.go_on(system, rest);
         }
         is_over
     }
@@ -538,7 +553,7 @@ mod tests {
     /// Turns of terminals without a caller: a first operation of 200 us, a last one of 300 us.
     fn turns(others: Others, us_min: u64) -> (SeenBeside, Line) {
         let (mut line, beside) = (Line::default(), Beside { callers: 0, others, us_min });
-        let next = || Turn { first: Some(200), last: 300 };
+        let next = || Turn { first: vec![200], last: vec![300] };
         let seen = beside.run(&mut line, std::iter::empty(), next, &mut Random::new(1, "turns"));
         (seen.expect("it ends"), line)
     }
@@ -567,6 +582,22 @@ mod tests {
         // One of them is half a turn behind, and only the very first operation waits for nothing.
         assert_eq!((seen.first.count(), seen.last.count()), (20, 20));
         assert_eq!((seen.first.mean_ms(), seen.last.mean_ms()), (Some(0.435), Some(0.55)));
+    }
+
+    #[test]
+    fn a_turn_ends_when_all_that_it_submits_together_has_ended() {
+        let (mut line, beside) = (
+            Line::default(),
+            Beside { callers: 0, others: Others::Terminals(1, 0.0), us_min: 9_000 },
+        );
+        let next = || Turn { first: vec![100, 200], last: vec![300, 400, 500] };
+        let mut random = Random::new(1, "turns");
+        let seen = beside.run(&mut line, std::iter::empty(), next, &mut random).expect("it ends");
+        // One after another, then one behind the other on the line; six turns of 1.5 ms.
+        assert_eq!(seen.first, Latencies([vec![100; 6], vec![200; 6]].concat()));
+        assert_eq!(seen.last, Latencies(vec![1200; 6]));
+        let begun: Vec<u64> = line.begun.iter().take(6).map(|(us, _)| *us).collect();
+        assert_eq!(begun, [0, 100, 300, 600, 1000, 1500]);
     }
 
     #[test]

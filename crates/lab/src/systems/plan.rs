@@ -84,6 +84,8 @@ pub(crate) struct Plan {
     pub(crate) fill_percent: u32,
     /// Processor time of an operation.
     pub(crate) processor_us: u64,
+    /// For how long the caller of a scan processes each block, in microseconds.
+    pub(crate) scan_block_us: u64,
     /// Workers that apply updates, each on a processor of its own.
     pub(crate) workers: usize,
     /// How scans read ahead.
@@ -206,6 +208,7 @@ impl Plan {
         record_bytes: 16,
         fill_percent: 70,
         processor_us: 0,
+        scan_block_us: 0,
         workers: 2,
         read_ahead: ReadAhead::NONE,
     };

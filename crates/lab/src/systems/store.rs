@@ -81,6 +81,8 @@ pub(crate) struct Store {
     /// Scans that wait for a block, and for what they have requested.
     viewing: BTreeMap<ViewId, Scanning>,
     awaiting: BTreeMap<ScanId, Scanning>,
+    /// Scans whose callers process a block, and until when.
+    processing: Vec<(u64, Scanning)>,
     finished: Vec<Finished>,
     /// Look-ups, and those that updates which wait answered alone.
     look_ups: (u64, u64),
@@ -155,6 +157,7 @@ impl Store {
             reading: BTreeMap::new(),
             viewing: BTreeMap::new(),
             awaiting: BTreeMap::new(),
+            processing: Vec::new(),
             finished: Vec::new(),
             look_ups: (0, 0),
         })
@@ -212,6 +215,7 @@ impl Store {
                 && store.reading.is_empty()
                 && store.viewing.is_empty()
                 && store.awaiting.is_empty()
+                && store.processing.is_empty()
         };
         while !is_idle(self) {
             self.step()?;
@@ -423,9 +427,11 @@ impl System for Store {
     fn next_event_us(&self) -> Option<u64> {
         let arrival = self.arriving.front().map(|(us, ..)| *us);
         let job = self.working.iter().map(|(us, _)| *us).min();
+        let processed = self.processing.iter().map(|(us, _)| *us).min();
         // What is due at once happens a microsecond later.
         let deadline = self.core.deadline_us().map(|us| us.max(self.now_us() + 1));
-        [arrival, job, deadline, self.devices.next_event_us()].into_iter().flatten().min()
+        let of_devices = self.devices.next_event_us();
+        [arrival, job, processed, deadline, of_devices].into_iter().flatten().min()
     }
 
     fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
@@ -442,6 +448,11 @@ impl System for Store {
             self.pump()?;
         }
         if self.core.deadline_us().is_some_and(|deadline_us| deadline_us <= us) {
+            self.pump()?;
+        }
+        while let Some(done) = self.processing.iter().position(|(due_us, _)| *due_us <= us) {
+            let (_, scanning) = self.processing.swap_remove(done);
+            self.scan_on(scanning)?;
             self.pump()?;
         }
         while self.arriving.front().is_some_and(|(due_us, ..)| *due_us <= us) {

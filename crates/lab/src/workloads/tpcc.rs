@@ -261,6 +261,14 @@ impl TpcC {
         }
     }
 
+    /// The changes of the next transaction that makes some.
+    pub(crate) fn next_transaction(&mut self) -> Vec<Change> {
+        while self.changes.is_empty() {
+            self.transact();
+        }
+        self.changes.drain(..).collect()
+    }
+
     /// Draws a transaction and makes its changes (5.2.4.2, 2.4 to 2.8).
     fn transact(&mut self) -> Transaction {
         let mut card = self.random.below(DECK.iter().map(|(_, cards)| cards).sum());

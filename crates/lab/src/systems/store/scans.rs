@@ -57,7 +57,8 @@ impl Store {
                     return Ok(());
                 }
             };
-            match self.pass(scanning, &view)? {
+            let rest = self.pass(scanning, &view)?;
+            match rest.and_then(|rest| self.process(rest)) {
                 Some(rest) => scanning = rest,
                 None => return Ok(()),
             }
@@ -80,12 +81,20 @@ impl Store {
         Ok(None)
     }
 
+    /// The caller of a scan processes a block; returns the scan if that takes no time.
+    fn process(&mut self, scanning: Scanning) -> Option<Scanning> {
+        if self.plan.scan_block_us == 0 {
+            return Some(scanning);
+        }
+        self.processing.push((self.devices.now_us() + self.plan.scan_block_us, scanning));
+        None
+    }
+
     /// Goes on with a scan that gets the view for which it waits; returns whether one did.
     pub(super) fn scan_with(&mut self, id: ViewId, view: &View) -> Result<bool, Problem> {
         let Some(scanning) = self.viewing.remove(&id) else { return Ok(false) };
-        if let Some(rest) = self.pass(scanning, view)? {
-            self.scan_on(rest)?;
-        }
+        let rest = self.pass(scanning, view)?;
+        rest.and_then(|rest| self.process(rest)).map_or(Ok(()), |rest| self.scan_on(rest))?;
         Ok(true)
     }
 
