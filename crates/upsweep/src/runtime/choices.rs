@@ -106,7 +106,7 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         choice("runs", runs.bytes, runs.reason()),
         choice("batches of the log", batches.bytes, batches.reason()),
         choice("requests of scans", scans.bytes, scan_reason),
-        choice("requests of recovery and loads", bulk.bytes, bulk.reason()),
+        choice("recovery and loads", bulk.bytes, bulk.reason()),
     ]
 }
 
