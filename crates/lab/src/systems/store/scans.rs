@@ -196,4 +196,25 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_scan_lasts_as_long_as_its_caller_processes_blocks_and_finds_the_same() {
+        let seconds = |scan_block_us| {
+            let plan = Plan { block_bytes: Some(4096), scan_block_us, ..Plan::TABLE };
+            let disks = banks::drives("dtla307030", 2, None, 1).expect("drives");
+            let records = Records { count: 20_000, stride: 1 };
+            let mut store = Store::create(plan, records, disks).expect("a store");
+            let (from_us, mut finished) = (store.now_us(), Vec::new());
+            store.submit(0, Access::Scan(0, records.count));
+            while finished.is_empty() {
+                let us = store.next_event_us().expect("something is under way");
+                store.advance_to(us, &mut finished).expect("it works");
+            }
+            assert_eq!(finished[0].found, Some(records.count));
+            (store.now_us() - from_us) as f64 / 1e6
+        };
+        let (reading, processing) = (seconds(0), seconds(50_000));
+        // 16 bytes and what goes with them: more than a hundred blocks, of which the last is free.
+        assert!(processing > 100.0 * 0.05 && processing > 2.0 * reading, "{processing} {reading}");
+    }
 }

@@ -33,13 +33,10 @@ impl Pipeline {
             return;
         };
         base.index.set_full(false);
-        for (block, extent) in done.blocks.iter_mut().filter(|block| block.bytes > 0).zip(&extents)
+        let placed = done.blocks.iter_mut().filter(|block| block.bytes > 0).zip(&extents);
+        for (image, extent) in placed.filter_map(|(block, at)| Some((block.for_cache.take()?, *at)))
         {
-            block
-                .for_cache
-                .take()
-                .into_iter()
-                .for_each(|image| base.index.cache.put(*extent, image));
+            base.index.cache.put(extent, image);
         }
         let run = &self.runs[&id];
         let change = change::describe(base.index.directory(), run, &done, &extents, &values);

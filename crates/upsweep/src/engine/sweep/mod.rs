@@ -149,8 +149,8 @@ impl Sweep {
         self.suspects_behind = portion.into_iter().next_back().map(|(place, _)| place);
     }
 
-    /// Lets callers read that wait for it, if nothing needs the sweep: a store that sweeps when it
-    /// is idle is not.
+    /// Takes note of the reads for which callers wait. While there are some, the store is not idle:
+    /// what waits is only swept at the pace that something needs.
     pub(super) fn give_way_to(&mut self, base: &Base, reads: ForegroundReads) {
         let until_us = self.reads.look(reads, base.now_us);
         let sweeps = base.config.sweep_when_idle && base.index.accepted() > base.swept_but_held();
