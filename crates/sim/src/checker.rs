@@ -92,6 +92,28 @@ impl World {
         }
         self.wait_for_the_waiting()?;
         self.end_loading()?;
+        self.come_to_rest()?;
+        self.check_answers()?;
+        self.check_tables()?;
+        for reverse in [false, true] {
+            for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
+                self.scan(space, reverse).map_err(|reason| format!("at the end: {reason}"))?;
+            }
+        }
+        // Records were changed ahead of the scans.
+        self.wait_for_the_waiting()?;
+        let swept = self.come_to_rest()?;
+        self.audit_conservation()?;
+        self.check_directory()?;
+        self.turn_until("waiting for memory of scans", |world| world.core().scan_bytes() == 0)?;
+        self.stop_train()?;
+        self.check_space(swept)?;
+        self.restart_at_the_end()
+    }
+
+    /// Sweeps everything and makes a checkpoint; returns whether all was swept, which a full store
+    /// may be unable to do.
+    fn come_to_rest(&mut self) -> Verdict<bool> {
         let last = self.core().accepted();
         self.core().request_sweep();
         let full = self.plan.may_be_full();
@@ -109,19 +131,7 @@ impl World {
             let core = world.core();
             !core.is_active() || (full && core.is_full() && core.durable() == core.last())
         })?;
-        self.check_answers()?;
-        self.check_tables()?;
-        for reverse in [false, true] {
-            for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
-                self.scan(space, reverse).map_err(|reason| format!("at the end: {reason}"))?;
-            }
-        }
-        self.audit_conservation()?;
-        self.check_directory()?;
-        self.turn_until("waiting for memory of scans", |world| world.core().scan_bytes() == 0)?;
-        self.stop_train()?;
-        self.check_space(swept)?;
-        self.restart_at_the_end()
+        Ok(swept)
     }
 
     /// Checks that at rest no caller waits for a view or for durability.

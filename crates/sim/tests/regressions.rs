@@ -4,7 +4,7 @@
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
-const FOUND: [(u64, u64, &str); 37] = [
+const FOUND: [(u64, u64, &str); 39] = [
     (2, 2000, "a log full of updates had no room for the changes that would release it"),
     (36, 2000, "a store that was opened to look at was written to"),
     (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
@@ -42,6 +42,8 @@ const FOUND: [(u64, u64, &str); 37] = [
     (296, 2000, "the same of the quarantine, for what replay sends there waited as of too early"),
     (314, 2000, "a run took a large value along, and put it back after the run of its leaf"),
     (100_201, 2000, "the same, where two runs wrote images of the same sequence"),
+    (266, 2000, "spills used all their memory early in a cycle, and nothing was accepted after"),
+    (879, 2000, "the same"),
 ];
 
 #[test]

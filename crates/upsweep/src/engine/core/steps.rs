@@ -11,7 +11,8 @@ use crate::log::Seq;
 impl Core {
     /// Advances the spills, and starts another one if it is due.
     pub(super) fn pump_spills(&mut self, jobs: &mut Vec<Job>) {
-        self.spiller.note_passed(&self.base, self.sweep.passed());
+        let (passed, opened) = (self.sweep.passed(), self.sweep.spilled_percent_opened());
+        self.spiller.note_sweep(&self.base, passed, opened);
         if self.spiller.pump(&mut self.base, &self.growth, jobs) {
             let figures = self.figures();
             self.spiller.start_if_due(&mut self.base, &self.growth, figures, jobs);

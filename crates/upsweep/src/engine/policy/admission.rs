@@ -1,6 +1,6 @@
 //! Decides which updates are refused: for memory, for the log, or permanently.
 
-use super::{FULL_PERCENT, Figures, Gauge, SPILLS_FAIL_PERCENT, Shortage};
+use super::{FULL_PERCENT, Figures, Gauge, SPILLS_FAIL_PERCENT, START_PERCENT, Shortage};
 use crate::engine::queue::CELL_BYTES;
 
 /// Fill of the log in per cent up to which a cycle that alone can release it admits updates at its
@@ -132,6 +132,13 @@ pub(in crate::engine) fn shortage(
 /// releasing process to 100 at its end.
 fn opened(percent: f64, done: f64) -> f64 {
     percent + (100.0 - percent) * done.clamp(0.0, 1.0)
+}
+
+/// The fill of the memory for spill segments in per cent up to which another spill may begin, if it
+/// was `at_start` per cent full when the cycle began: what was free then lasts until the end of the
+/// cycle. What the cycle releases may be used at once.
+pub(in crate::engine) fn spilled_percent_opened(at_start: f64, progress: f64) -> f64 {
+    opened(at_start.clamp(f64::from(START_PERCENT), 100.0), progress)
 }
 
 impl Figures {

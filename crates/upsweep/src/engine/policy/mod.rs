@@ -34,7 +34,7 @@ mod suited;
 
 pub(super) use admission::{
     Budget, budget_lacking, change_bytes, is_log_short_of_changes, log_gauge, queue_bytes_of,
-    queues_gauge, record_bytes_max, shortage,
+    queues_gauge, record_bytes_max, shortage, spilled_percent_opened,
 };
 pub use block_size::BlockSizes;
 pub(super) use block_size::DirectorySize;
@@ -99,7 +99,7 @@ impl Gauge {
     }
 
     /// How full it is in per cent, not rounded; above 100 if the use exceeds the limit.
-    pub(super) fn exact_percent(self) -> f64 {
+    pub(in crate::engine) fn exact_percent(self) -> f64 {
         self.used as f64 * 100.0 / self.limit.max(1) as f64
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct Spiller {
     /// The blocks that the search may examine as the sweep passes blocks.
     rounds: Flow,
     search: Search,
+    /// Fill of the memory for spill segments, in per cent, up to which the cycle has opened it.
+    opened_percent: f64,
     /// Memory is relieved by spilling, as of the last pump.
     is_for_memory: bool,
     /// Worthwhile memory of spill segments, as of the last pump.
@@ -130,10 +132,11 @@ impl Spiller {
             policy::spills_for_memory(spilling, updates, costs, self.is_for_memory);
     }
 
-    /// The sweep has passed so many images so far: the search for updates to spill goes on with it
-    /// where levels of spill segments are short.
-    pub(super) fn note_passed(&mut self, base: &Base, passed: u64) {
+    /// Takes note of the sweep, with which spills go on where their room is short: so many images
+    /// has it passed so far, and so full may the memory for spill segments be by now.
+    pub(super) fn note_sweep(&mut self, base: &Base, passed: u64, opened_percent: f64) {
         self.rounds.note(passed, policy::rounds_per_cycle(self.levels_gauge(base)));
+        self.opened_percent = opened_percent;
     }
 
     /// Whether updates are spilled for memory: memory would hold so few per visit of a block that
@@ -213,16 +216,20 @@ impl Spiller {
 
     /// Whether a spill would find updates, and room for them.
     pub(super) fn can_spill(&self, base: &Base, growth: &Growth) -> bool {
-        let has_memory = || {
-            let (used, limit) = self.spill_segments_memory(base);
-            used < limit
-        };
         base.config.spilling != Spilling::Never
             && base.index.arena().queues() > 0
             && !(base.gate.is_paused() || base.index.is_full() || self.is_search_in_vain(base))
             && (self.is_gathering() || self.rounds.goes_on())
-            && has_memory()
+            && self.has_memory(base)
             && self.has_room_to_spill(base, growth)
+    }
+
+    /// Whether there is memory for another spill segment: all of it is for the spill that is being
+    /// gathered, and what the cycle has opened for another one.
+    fn has_memory(&self, base: &Base) -> bool {
+        let gauge = self.spilled_gauge(base);
+        gauge.used < gauge.limit
+            && (self.is_gathering() || gauge.exact_percent() < self.opened_percent)
     }
 
     /// Whether a round has found nothing, or there was no room, and hardly anything has happened

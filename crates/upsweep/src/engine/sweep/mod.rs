@@ -57,6 +57,8 @@ pub(super) struct Sweep {
     /// The fill of the log in per cent, and the progress of the cycle, when the cycle became the
     /// only means to release the log; `None` while it is not.
     log_at_start: Option<(f64, f64)>,
+    /// Fill of the memory for spill segments in per cent when the cycle began.
+    spilled_at_start: f64,
     loads: Loads,
     compaction: Option<compact::Compaction>,
     compactions: u64,
@@ -121,6 +123,12 @@ impl Sweep {
         self.log_at_start.unwrap_or_default()
     }
 
+    /// How full the memory for spill segments may be by now, in per cent.
+    pub(super) fn spilled_percent_opened(&self) -> f64 {
+        let progress = self.progress().unwrap_or(1.0);
+        policy::spilled_percent_opened(self.spilled_at_start, progress)
+    }
+
     /// Records whether the cycle is the only means to release the log; returns
     /// [`Sweep::log_at_start`].
     pub(super) fn note_log(&mut self, figures: &Figures) -> (f64, f64) {
@@ -174,7 +182,7 @@ impl Sweep {
         let pace = self.pace(base, figures);
         self.flow.note(base.metrics.updates_total.get(), pace);
         if pace > 0.0 && self.cycle.is_none() {
-            self.start_cycle(base);
+            self.start_cycle(base, spiller);
         }
         while may_start(base, pipeline)
             && let Some(block) = base.index.next_out_of_turn()
@@ -207,7 +215,8 @@ impl Sweep {
         policy::cycle_pace(self.requested > swept || has_time, is_all_held, figures.pace())
     }
 
-    fn start_cycle(&mut self, base: &mut Base) {
+    fn start_cycle(&mut self, base: &mut Base, spiller: &Spiller) {
+        self.spilled_at_start = spiller.spilled_gauge(base).exact_percent();
         base.index.mark_accepted();
         self.cycle = Some(Cycle::start(base));
         base.measured.note_cycle_began(base.now_us);

@@ -35,7 +35,7 @@ impl Spills {
     pub(super) fn on(ground: Ground) -> Self {
         let mut spills =
             Self { ground, spiller: Spiller::default(), growth: Growth::new(&[false]) };
-        spills.spiller.note_passed(&spills.ground.base, 0);
+        spills.spiller.note_sweep(&spills.ground.base, 0, 100.0);
         spills
     }
 
@@ -267,12 +267,32 @@ fn spills_wait_for_the_sweep_before_levels_are_used_up() {
         for key in &keys {
             spills.ground.add(key, 1);
         }
-        spills.spiller.note_passed(&spills.ground.base, 0);
+        spills.spiller.note_sweep(&spills.ground.base, 0, 100.0);
     }
     let levels = spills.ground.base.index.spill_segments.levels();
     assert!((20..30).contains(&levels), "{levels}");
-    spills.spiller.note_passed(&spills.ground.base, 1);
+    spills.spiller.note_sweep(&spills.ground.base, 1, 100.0);
     assert!(spills.can_spill(), "the sweep has passed a block");
+}
+
+#[test]
+fn spills_wait_for_the_cycle_to_open_their_memory() {
+    let (mut spills, _) = Spills::with_waiting();
+    let open = |spills: &mut Spills, percent| {
+        spills.spiller.note_sweep(&spills.ground.base, 0, percent);
+    };
+    open(&mut spills, 0.0);
+    assert!(!spills.can_spill());
+    open(&mut spills, 0.1);
+    assert!(spills.can_spill());
+    spills.spill();
+    let key = spills.ground.key_of(spills.ground.blocks()[0]);
+    spills.ground.add(&key, 1);
+    let gauge = spills.spiller.spilled_gauge(&spills.ground.base);
+    open(&mut spills, gauge.exact_percent());
+    assert!(!spills.can_spill(), "{gauge:?}");
+    open(&mut spills, gauge.exact_percent() + 0.1);
+    assert!(spills.can_spill());
 }
 
 #[test]

@@ -33,6 +33,24 @@ fn a_round_of_spills_opens_the_log_where_it_is_nearly_full() {
 }
 
 #[test]
+fn memory_for_spill_segments_opens_with_the_cycle() {
+    for (at_start, progress, opened) in [
+        (0.0, 0.0, 50.0),
+        (50.0, 0.0, 50.0),
+        (0.0, 0.5, 75.0),
+        (80.0, 0.0, 80.0),
+        (80.0, 0.5, 90.0),
+        (80.0, 1.0, 100.0),
+        // Where the cycle found no room, what it releases is used again.
+        (100.0, 0.0, 100.0),
+        (101.0, 0.5, 100.0),
+    ] {
+        let found = spilled_percent_opened(at_start, progress);
+        assert_eq!(found, opened, "{at_start} {progress}");
+    }
+}
+
+#[test]
 fn queues_give_out_all_but_what_is_kept() {
     for (limit, given) in [(0, 0), (4096, 0), (4227, 0), (4228, 0), (4229, 1), (1 << 20, 1_011_712)]
     {
