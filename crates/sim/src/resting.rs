@@ -14,6 +14,7 @@
 //! - A closed store accepts nothing any more.
 
 use upsweep::layers::engine::Core;
+use upsweep::metrics::WaitCause;
 
 /// How long a store that was full may continue to rest, in microseconds: the engine retries a run
 /// that found no room after 20 milliseconds.
@@ -28,6 +29,8 @@ pub struct Refused {
     pub room_events: u64,
     /// Number of runs and spills published by then.
     pub published: u64,
+    /// Whether it was last refused for the log.
+    pub is_for_log: bool,
 }
 
 impl Refused {
@@ -38,6 +41,7 @@ impl Refused {
             since_us: before.map_or(now_us, |before| before.since_us),
             room_events,
             published: published(core),
+            is_for_log: core.wait_cause() == WaitCause::Log,
         }
     }
 
@@ -48,8 +52,8 @@ impl Refused {
     }
 
     /// The fault if it is accepted now: a run or a spill has made room since it was refused, and it
-    /// was not notified. (Room that appears without a publication, as a cycle proceeds, is
-    /// permitted: a publication will follow.)
+    /// was not notified. (Room that appears without a publication, in memory, is permitted: a
+    /// publication will follow. For room in the log see [`Refused::log_fault`].)
     #[must_use]
     pub fn wake_fault(&self, core: &Core, room_events: u64, now_us: u64) -> Option<String> {
         let is_told = self.room_events != room_events;
@@ -59,6 +63,17 @@ impl Refused {
             format!(
                 "{made} runs and spills made room, a waiting caller was not told for {waits_us} us"
             )
+        })
+    }
+
+    /// The fault if it is accepted now: the log has room, and it was not notified. For histories
+    /// that pump the core after every event.
+    #[must_use]
+    pub fn log_fault(&self, room_events: u64, now_us: u64) -> Option<String> {
+        let is_told = self.room_events != room_events;
+        (!is_told && self.is_for_log).then(|| {
+            let waits_us = now_us - self.since_us;
+            format!("there was room in the log, a waiting caller was not told for {waits_us} us")
         })
     }
 }

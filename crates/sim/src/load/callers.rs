@@ -22,8 +22,10 @@ use crate::resting::Refused;
 use crate::semantics::{Op, kind};
 use crate::world::Verdict;
 
-/// Longest time between two looks of a waiting caller, as in production, in microseconds.
+/// Longest time between two looks of a waiting caller, in microseconds.
 const LOOK_AGAIN_US: u64 = 50_000;
+/// The same for the log, so short that room of which nobody was told is found.
+const LOOK_AT_LOG_US: u64 = 5_000;
 /// Time that an offer holds the lock, in microseconds, and how many further updates add another
 /// one.
 const OFFER_US: u64 = 1;
@@ -258,7 +260,8 @@ impl Waiter {
     fn wakes_us(&self, machine: &Machine) -> u64 {
         let is_told = self.refused.room_events != machine.room_events;
         let wakes = is_told || self.refused.has_seen_publication(&machine.core);
-        if wakes { 0 } else { self.offered_us + LOOK_AGAIN_US }
+        let look_again_us = if self.refused.is_for_log { LOOK_AT_LOG_US } else { LOOK_AGAIN_US };
+        if wakes { 0 } else { self.offered_us + look_again_us }
     }
 }
 

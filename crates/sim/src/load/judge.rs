@@ -106,7 +106,8 @@ impl Journal {
         self.late.note(now - due_us, machine);
         if let Some(refused) = refused {
             self.wait.note(now - refused.since_us, machine);
-            if let Some(fault) = refused.wake_fault(&machine.core, machine.room_events, now) {
+            let fault = refused.wake_fault(&machine.core, machine.room_events, now);
+            if let Some(fault) = fault.or_else(|| refused.log_fault(machine.room_events, now)) {
                 self.wake.get_or_insert_with(|| format!("{fault}: {}", machine.dump()));
             }
         }

@@ -44,6 +44,11 @@ impl Admission {
         Self { log_percent_refused: 100.0 }
     }
 
+    /// Whether updates are refused at this fill of the log, in per cent.
+    pub(super) fn refuses_at(&self, log_percent: f64) -> bool {
+        log_percent >= self.log_percent_refused
+    }
+
     /// Refuses updates from this fill of the log on, in per cent.
     pub(super) fn refuse_from(&mut self, log_percent: f64) {
         self.log_percent_refused = log_percent;

@@ -14,6 +14,8 @@ pub(super) struct Waiters {
     refused: Option<Shortage>,
     /// An update had to wait for the pipeline of the log.
     for_pipeline: bool,
+    /// An update was refused because of the fill of the log.
+    for_log_fill: bool,
     /// The last notification has not been passed on yet.
     has_news: bool,
 }
@@ -25,7 +27,13 @@ impl Waiters {
         self.refused = Some(shortage);
     }
 
-    /// A caller waits for the end of a log batch, which needs no help.
+    /// It was for the fill of the log that a caller was refused: whenever that is low enough, there
+    /// is room.
+    pub(super) fn refuse_for_log_fill(&mut self) {
+        self.for_log_fill = true;
+    }
+
+    /// A caller waits until the next log batch is on its way, which needs no help.
     pub(super) fn refuse_for_pipeline(&mut self) {
         self.for_pipeline = true;
     }
@@ -33,7 +41,15 @@ impl Waiters {
     /// There may be room, or a reason for permanent refusal: waiting callers should retry.
     pub(super) fn tell(&mut self) {
         self.refused = None;
+        self.for_log_fill = false;
         self.has_news = true;
+    }
+
+    /// The fill of the log is low enough for updates.
+    pub(super) fn log_is_open(&mut self) {
+        if self.for_log_fill {
+            self.tell();
+        }
     }
 
     /// The pipeline of the log has moved.
@@ -73,12 +89,26 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_ends_is_news_for_those_alone_who_wait_for_the_pipeline() {
+    fn an_open_log_is_news_for_those_alone_whom_its_fill_refused() {
+        let mut waiters = Waiters::default();
+        waiters.refuse(Shortage::Log);
+        waiters.log_is_open();
+        assert!(!waiters.take_news(), "its record has no room even so");
+        waiters.refuse_for_log_fill();
+        waiters.log_is_open();
+        assert_eq!(waiters.shortage(), None);
+        assert!(waiters.take_news());
+        waiters.log_is_open();
+        assert!(!waiters.take_news());
+    }
+
+    #[test]
+    fn a_batch_on_its_way_is_news_for_those_alone_who_wait_for_the_pipeline() {
         let mut waiters = Waiters::default();
         waiters.pipeline_moved();
         assert!(!waiters.take_news());
         waiters.refuse_for_pipeline();
-        assert_eq!(waiters.shortage(), None, "the batch ends by itself");
+        assert_eq!(waiters.shortage(), None, "the batch needs no help");
         waiters.pipeline_moved();
         assert!(waiters.take_news());
         waiters.pipeline_moved();

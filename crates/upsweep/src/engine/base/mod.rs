@@ -104,7 +104,12 @@ impl Base {
 
     /// Seals and writes batches of the log that are due.
     pub(super) fn dispatch_log(&mut self) {
-        self.journal.dispatch(self.now_us, self.io.outgoing());
+        let requests = self.io.outgoing();
+        let before = requests.len();
+        self.journal.dispatch(self.now_us, requests);
+        if requests.len() > before {
+            self.waiters.pipeline_moved();
+        }
     }
 
     /// Handles a completion of the log.
@@ -114,7 +119,6 @@ impl Base {
             let offset = Some(offset);
             self.close(ClosedError::WriteFailed { device, offset, error });
         }
-        self.waiters.pipeline_moved();
     }
 
     /// Moves the global frontier.

@@ -10,7 +10,13 @@ use crate::log::AppendError;
 impl Core {
     /// Makes the caller wait for what is short, unless nothing will ever make more of it.
     pub(super) fn refuse_for(&mut self, shortage: Shortage) -> Result<Accept, Error> {
-        if self.is_out_of_room() { Err(self.full_error()) } else { self.wait(shortage) }
+        if self.is_out_of_room() {
+            return Err(self.full_error());
+        }
+        if shortage == Shortage::Log {
+            self.base.waiters.refuse_for_log_fill();
+        }
+        self.wait(shortage)
     }
 
     /// Answers the caller whose record the log did not take.
@@ -25,6 +31,8 @@ impl Core {
                 Ok(Accept::Wait)
             }
             AppendError::Full => {
+                // Batches that wait may need less room than was reserved for them.
+                self.base.waiters.refuse_for_pipeline();
                 let refused = self.wait(Shortage::Log);
                 if self.base.index.is_full() { Err(self.full_error()) } else { refused }
             }

@@ -26,6 +26,9 @@ impl Core {
             let mut figures = self.figures();
             figures.log_at_start = self.sweep.note_log(&figures);
             self.admission.refuse_from(figures.log_percent_refused());
+            if !self.admission.refuses_at(figures.log.exact_percent()) {
+                self.base.waiters.log_is_open();
+            }
             let only_a_cycle_helps = figures.is_cycle_for_log() && !self.base.index.is_full();
             let is_left_to_callers = only_a_cycle_helps && self.base.is_log_short_of_changes();
             self.base.journal.leave_to_callers(is_left_to_callers);
