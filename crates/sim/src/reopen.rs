@@ -260,6 +260,7 @@ impl World {
 
     fn take(&mut self, core: Core) -> Verdict {
         self.tally.opens += 1;
+        self.bank.advance_to(core.now_us().max(self.bank.now_us()));
         self.core = Some(core);
         // It does not know the waiting callers.
         self.room_events += 1;

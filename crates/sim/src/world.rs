@@ -452,6 +452,10 @@ impl World {
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
         }
+        let (its_time, time) = (self.core().now_us(), self.bank.now_us());
+        if its_time > time {
+            return Err(format!("for the core it is {its_time} us, while it is {time}"));
+        }
         let (ahead, ahead_max) = (self.core().scan_bytes(), self.core().config().scan_bytes_max);
         if ahead > ahead_max {
             return Err(format!("{ahead} bytes of scans, above the limit of {ahead_max}"));

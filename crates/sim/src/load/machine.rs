@@ -108,6 +108,7 @@ impl Machine {
         self.core =
             engine::open(&mut self.devices, settings.config(), &registry(), Access::ReadWrite)
                 .map_err(|error| format!("open once more: {error}"))?;
+        self.devices.advance_to(self.core.now_us().max(self.devices.now_us()));
         self.step_until("the store is open", |core| !core.is_active())
     }
 

@@ -45,11 +45,9 @@ impl Waiters {
         self.has_news = true;
     }
 
-    /// The fill of the log is low enough for updates.
-    pub(super) fn log_is_open(&mut self) {
-        if self.for_log_fill {
-            self.tell();
-        }
+    /// Whether callers were refused because of the fill of the log, and not notified since.
+    pub(super) fn wait_for_log_fill(&self) -> bool {
+        self.for_log_fill
     }
 
     /// The pipeline of the log has moved.
@@ -89,17 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn an_open_log_is_news_for_those_alone_whom_its_fill_refused() {
+    fn callers_wait_for_the_fill_of_the_log_if_that_refused_them_and_until_the_next_news() {
         let mut waiters = Waiters::default();
         waiters.refuse(Shortage::Log);
-        waiters.log_is_open();
-        assert!(!waiters.take_news(), "its record has no room even so");
+        assert!(!waiters.wait_for_log_fill(), "its record has no room even so");
         waiters.refuse_for_log_fill();
-        waiters.log_is_open();
-        assert_eq!(waiters.shortage(), None);
-        assert!(waiters.take_news());
-        waiters.log_is_open();
-        assert!(!waiters.take_news());
+        assert!(waiters.wait_for_log_fill());
+        waiters.tell();
+        assert!(!waiters.wait_for_log_fill());
     }
 
     #[test]

@@ -19,19 +19,26 @@ use parking_lot::Mutex;
 
 use super::block_store::BlockStore;
 
-/// Monotonic time since the store was opened.
+/// Monotonic time since a moment, which is given a time itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     start: Instant,
+    start_us: u64,
 }
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self { start: Instant::now() }
+        Self::start_at(0)
+    }
+
+    /// It is this time now, in microseconds.
+    pub(super) fn start_at(start_us: u64) -> Self {
+        Self { start: Instant::now(), start_us }
     }
 
     pub(super) fn now_us(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+        let elapsed_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.start_us.saturating_add(elapsed_us)
     }
 
     pub(super) fn elapsed(&self) -> Duration {

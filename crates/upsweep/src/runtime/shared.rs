@@ -242,6 +242,8 @@ impl Shared {
         let durable = AtomicU64::new(core.durable().get());
         let (waker, performer) = (devices.waker(), devices.performer());
         let (modifiers, metrics) = (core.modifiers(), Arc::clone(core.metrics()));
+        // Recovery has a time of its own, and the core knows no way back.
+        let clock = Clock::start_at(core.now_us());
         let state = State {
             core,
             actions: Actions::default(),
@@ -269,7 +271,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             process: Process::current(),
-            clock: Clock::start(),
+            clock,
             time_of_day: Arc::new(time_of_day),
             waker,
             performer,
@@ -423,6 +425,7 @@ impl Shared {
             state.core.expire_through(self.time_of_day.expired_us());
         }
         let mut actions = std::mem::take(&mut state.actions);
+        debug_assert!(state.core.now_us() <= now_us, "the core knows a time that has yet to come");
         state.core.pump(now_us, &mut actions);
         state.room_events.0 += u64::from(std::mem::take(&mut actions.room));
         let requests = std::mem::take(&mut actions.requests);

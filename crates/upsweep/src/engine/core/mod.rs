@@ -155,6 +155,7 @@ impl Core {
             let Base { flushes, config, now_us, io, .. } = &mut self.base;
             flushes.pump(config.data_devices, *now_us, io);
             self.base.dispatch_log();
+            self.tell_of_open_log();
         }
         self.views.pump(&mut self.base, &mut actions.views);
         actions.scans.append(&mut self.scans.take_news());

@@ -39,6 +39,13 @@ impl Core {
             || !self.base.journal.is_published()
     }
 
+    /// The latest time that it knows, in microseconds; after an open, that at which recovery ended.
+    /// An earlier time in a later call counts as this one, so begin with it.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.base.now_us
+    }
+
     /// Whether any record or checkpoint is being written.
     pub(in crate::engine) fn is_writing(&self) -> bool {
         !self.base.journal.is_idle() || !self.base.io.is_idle()

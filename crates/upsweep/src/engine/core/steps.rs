@@ -26,9 +26,6 @@ impl Core {
             let mut figures = self.figures();
             figures.log_at_start = self.sweep.note_log(&figures);
             self.admission.refuse_from(figures.log_percent_refused());
-            if !self.admission.refuses_at(figures.log.exact_percent()) {
-                self.base.waiters.log_is_open();
-            }
             let only_a_cycle_helps = figures.is_cycle_for_log() && !self.base.index.is_full();
             let is_left_to_callers = only_a_cycle_helps && self.base.is_log_short_of_changes();
             self.base.journal.leave_to_callers(is_left_to_callers);
@@ -40,6 +37,15 @@ impl Core {
         self.pipeline.pump(&mut self.base, &mut self.growth, in_spills, jobs);
         if self.pipeline.take_no_room() {
             self.sweep.rest(self.base.now_us);
+        }
+    }
+
+    /// Notifies callers that the fill of the log has refused, if it would refuse them no more.
+    pub(super) fn tell_of_open_log(&mut self) {
+        if self.base.waiters.wait_for_log_fill()
+            && !self.admission.refuses_at(self.base.log_gauge().exact_percent())
+        {
+            self.base.waiters.tell();
         }
     }
 
