@@ -63,7 +63,7 @@ pub struct OpenOptions {
     pub run_blocks_max: Option<usize>,
     /// Minimum fraction of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
-    /// Most runs that are read, applied or written at a time (1 to 16): one in each stage and a
+    /// Most runs that are read, applied or written at a time (1 to 64): one in each stage and a
     /// spare, unless more are given. The buffers of each take twice its length of the memory.
     pub runs_in_flight_max: usize,
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;

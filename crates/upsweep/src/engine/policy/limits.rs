@@ -11,8 +11,9 @@ use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 /// Most blocks of a run that can be chosen.
 const RUN_BLOCKS_LIMIT: usize = 1024;
-/// Most runs at a time that can be chosen: their buffers take memory from waiting updates.
-const RUNS_LIMIT: usize = 16;
+/// Most runs at a time that can be chosen, for some on each of many devices: their buffers take
+/// memory from waiting updates.
+const RUNS_LIMIT: usize = 64;
 /// Largest spill segment that can be chosen, in bytes: as much as one spill writes.
 const SPILL_SEGMENT_LIMIT: u32 = SPILL_SEGMENTS_PER_SPILL as u32 * SPILL_SEGMENT_BYTES;
 /// Longest request of recovery and of bulk loads that can be chosen, in bytes.

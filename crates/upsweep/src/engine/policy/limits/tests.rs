@@ -61,8 +61,8 @@ fn a_configuration_is_checked_at_the_ends_of_its_ranges() {
     assert_eq!(refused(|config| config.data_devices = DEVICES_MAX), None);
     assert_eq!(refused(|config| config.spill_segment_bytes = 128 << 10), None);
     assert_eq!(refused(|config| config.bulk.request_bytes = 4 << 20), None);
-    let message = refused(|config| config.runs_in_flight_max = 17);
-    assert_eq!(message.as_deref(), Some("runs in flight: 17; give 1 to 16"));
+    let message = refused(|config| config.runs_in_flight_max = 65);
+    assert_eq!(message.as_deref(), Some("runs in flight: 65; give 1 to 64"));
     let changes: [fn(&mut Config); 18] = [
         |config| config.block_bytes = 0,
         |config| config.block_bytes = 4097,
@@ -74,7 +74,7 @@ fn a_configuration_is_checked_at_the_ends_of_its_ranges() {
         |config| config.log_batch_bytes = 4097,
         |config| config.run_blocks_max = 0,
         |config| config.runs_in_flight_max = 0,
-        |config| config.runs_in_flight_max = 17,
+        |config| config.runs_in_flight_max = 65,
         |config| config.spill_segment_bytes = 0,
         |config| config.spill_segment_bytes = (128 << 10) + 1,
         |config| config.bulk.request_bytes = 0,
