@@ -11,7 +11,7 @@ use super::format::record_format::{LoggedUpdate, fill_updates, update_len, updat
 use super::growth::Growth;
 use super::ids::SnapshotId;
 use super::index::{Index, Separation};
-use super::policy::{self, Budget, Shortage};
+use super::policy::{self, Budget, Gauge, Shortage};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Seq, Urgency};
 
@@ -44,9 +44,9 @@ impl Admission {
         Self { log_percent_refused: 100.0 }
     }
 
-    /// Whether updates are refused at this fill of the log, in per cent.
-    pub(super) fn refuses_at(&self, log_percent: f64) -> bool {
-        log_percent >= self.log_percent_refused
+    /// Whether updates are refused for the fill of the log.
+    pub(super) fn refuses_for_log(&self, log: Gauge) -> bool {
+        policy::is_log_refused(log, self.log_percent_refused)
     }
 
     /// Refuses updates from this fill of the log on, in per cent.

@@ -43,7 +43,7 @@ impl Core {
     /// Notifies callers that the fill of the log has refused, if it would refuse them no more.
     pub(super) fn tell_of_open_log(&mut self) {
         if self.base.waiters.wait_for_log_fill()
-            && !self.admission.refuses_at(self.base.log_gauge().exact_percent())
+            && !self.admission.refuses_for_log(self.base.log_gauge())
         {
             self.base.waiters.tell();
         }

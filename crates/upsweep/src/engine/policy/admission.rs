@@ -125,7 +125,12 @@ pub(in crate::engine) fn shortage(
     if queues.used.saturating_add(wanted) > queues.limit {
         return Some(Shortage::Memory);
     }
-    (log.exact_percent() >= log_percent_refused).then_some(Shortage::Log)
+    is_log_refused(log, log_percent_refused).then_some(Shortage::Log)
+}
+
+/// Whether updates are refused for the fill of the log, whatever their length.
+pub(in crate::engine) fn is_log_refused(log: Gauge, log_percent_refused: f64) -> bool {
+    log.exact_percent() >= log_percent_refused
 }
 
 /// The fill of the log in per cent that is allowed so far, from `percent` at the start of the

@@ -33,8 +33,8 @@ mod spill;
 mod suited;
 
 pub(super) use admission::{
-    Budget, budget_lacking, change_bytes, is_log_short_of_changes, log_gauge, queue_bytes_of,
-    queues_gauge, record_bytes_max, shortage, spilled_percent_opened,
+    Budget, budget_lacking, change_bytes, is_log_refused, is_log_short_of_changes, log_gauge,
+    queue_bytes_of, queues_gauge, record_bytes_max, shortage, spilled_percent_opened,
 };
 pub use block_size::BlockSizes;
 pub(super) use block_size::DirectorySize;
