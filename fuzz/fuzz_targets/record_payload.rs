@@ -40,6 +40,8 @@ fuzz_target!(|data: &[u8]| {
         Payload::DropSnapshot(snapshot) => format::encode_drop_snapshot(*snapshot, &mut out),
         Payload::Adopt(space, source) => format::encode_adopt(*space, *source, &mut out),
         Payload::Spill(spilled) => format::encode_spill(spilled.iter(), &mut out),
+        Payload::Reserve(space, extent) => format::encode_reserve(*space, *extent, &mut out),
+        Payload::GiveBack(extent) => format::encode_give_back(*extent, &mut out),
     }
     let same = match (format::decode(&out).expect("it was just encoded"), payload) {
         (Payload::Updates(left), Payload::Updates(right))
@@ -60,6 +62,10 @@ fuzz_target!(|data: &[u8]| {
             (left, of_left) == (right, of_right)
         }
         (Payload::Spill(left), Payload::Spill(right)) => left == right,
+        (Payload::Reserve(left, of_left), Payload::Reserve(right, of_right)) => {
+            (left, of_left) == (right, of_right)
+        }
+        (Payload::GiveBack(left), Payload::GiveBack(right)) => left == right,
         _ => false,
     };
     assert!(same);

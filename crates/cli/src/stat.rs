@@ -87,6 +87,11 @@ fn show_store(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let (used, whole) = (status.data_bytes, status.data_capacity_bytes);
     let share = percent(used, whole);
     row(out, "data", &format!("{} of {}, {share}", text::size(used), text::size(whole)))?;
+    if status.reserved_bytes > 0 {
+        let reserved = status.reserved_bytes;
+        let share = percent(reserved, whole);
+        row(out, "", &format!("{}, {share}, in reserved extents", text::size(reserved)))?;
+    }
     if status.remainder_bytes > 0 {
         let lost = status.remainder_bytes;
         let share = percent(lost, whole);

@@ -5,9 +5,12 @@
 //! such as recovery. A power cut inserts a new fuse.
 
 use upsweep::layers::device::{
-    Completion, DeviceError, DeviceId, Devices, Geometry, HostileDevices, MemoryDevices, PowerCut,
-    Request, Simulated,
+    Completion, DeviceError, DeviceId, Devices, Geometry, HostileDevices, MemoryDevices, Operation,
+    PowerCut, Request, Simulated,
 };
+use upsweep::layers::placement::Extent;
+
+use crate::extents::OWNERS_TOKEN;
 
 /// The errno of requests behind a blown fuse.
 const EIO: i32 = 5;
@@ -19,13 +22,17 @@ pub struct Bank {
     /// Operations until the fuse blows; `None`: never.
     fuse: Option<u64>,
     dead: Vec<Completion>,
+    /// Where only the owners of extents may write.
+    pub kept: Vec<Extent>,
+    /// The first request of anyone else to write there.
+    pub trespass: Option<String>,
 }
 
 impl Bank {
     /// A bank whose fuse never blows.
     #[must_use]
     pub fn new(devices: HostileDevices<MemoryDevices>) -> Self {
-        Self { devices, fuse: None, dead: Vec::new() }
+        Self { devices, fuse: None, dead: Vec::new(), kept: Vec::new(), trespass: None }
     }
 
     /// Lets the power fail after this many operations.
@@ -86,6 +93,24 @@ impl Bank {
         }
     }
 
+    /// Notes a request that writes where only owners of extents may.
+    fn watch(&mut self, request: &Request) {
+        let (offset, bytes) = match &request.operation {
+            Operation::Write { offset, buffer, .. } => (*offset, buffer.len() as u64),
+            Operation::Discard { offset, bytes } => (*offset, *bytes),
+            Operation::Read { .. } | Operation::Flush | Operation::Allocate { .. } => return,
+        };
+        let is_there = |kept: &&Extent| {
+            kept.device == request.device && offset < kept.end() && kept.offset < offset + bytes
+        };
+        if request.token != OWNERS_TOKEN
+            && let Some(kept) = self.kept.iter().find(is_there)
+        {
+            let operation = &request.operation;
+            self.trespass.get_or_insert_with(|| format!("{operation:?} in the reserved {kept:?}"));
+        }
+    }
+
     /// A hash of the content of all devices.
     #[must_use]
     pub fn digest(&self) -> u64 {
@@ -103,6 +128,7 @@ impl Devices for Bank {
     }
 
     fn submit(&mut self, request: Request) {
+        self.watch(&request);
         match &mut self.fuse {
             Some(0) => self.dead.push(request.end(Err(DeviceError::Failed { errno: EIO }))),
             Some(left) => {

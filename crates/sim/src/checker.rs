@@ -4,7 +4,7 @@ use upsweep::SpaceId;
 use upsweep::layers::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::layers::engine::{self, Access, LOADING};
 use upsweep::layers::log::{LogMode, Seq};
-use upsweep::layers::placement::SpaceMap;
+use upsweep::layers::placement::{Extent, SpaceMap};
 
 use crate::plan::Trouble;
 use crate::reading::Answer;
@@ -37,7 +37,7 @@ impl World {
         self.check_quarantine(swept)
     }
 
-    /// Checks that the tables are those of the oracle, by number and name.
+    /// Checks that the tables are those of the oracle, by number, name and reserved extents.
     fn check_tables(&mut self) -> Verdict {
         let found: Vec<(SpaceId, String)> = self
             .core()
@@ -47,11 +47,18 @@ impl World {
             .collect();
         let wanted: Vec<(SpaceId, String)> =
             self.oracle.state.iter().map(|(space, table)| (*space, table.name.clone())).collect();
-        if found == wanted {
-            Ok(())
-        } else {
-            Err(format!("recovered: has the tables {found:?}, must have {wanted:?}"))
+        if found != wanted {
+            return Err(format!("recovered: has the tables {found:?}, must have {wanted:?}"));
         }
+        for (space, table) in &self.oracle.state {
+            let core = self.core.as_ref().expect("the store is open");
+            let found: Vec<Extent> = core.extents_of(*space).collect();
+            if !found.iter().eq(&table.extents) {
+                let wanted = &table.extents;
+                return Err(format!("table {space} has {found:?}, must have {wanted:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the directory is sound: its trees, its references, the places of its blocks;

@@ -18,6 +18,7 @@
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | the steps of a history |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
+//! | [`extents`] | owners of tables that keep content of their own in reserved extents |
 //! | [`performers`] | callers that do I/O themselves: reads for their views, writes of the log |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
@@ -32,6 +33,7 @@ pub mod callers;
 pub mod checker;
 pub mod classes;
 pub mod drives;
+pub mod extents;
 pub mod history;
 pub mod load;
 pub mod loading;

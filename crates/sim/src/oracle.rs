@@ -12,6 +12,7 @@ use crate::semantics::{self, Op, Value};
 use upsweep::SpaceId;
 use upsweep::layers::engine::SnapshotId;
 use upsweep::layers::log::Seq;
+use upsweep::layers::placement::Extent;
 
 /// The layout of the blocks of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,10 @@ pub enum Record {
     RemoveRange(SpaceId, Vec<u8>, Option<Vec<u8>>),
     /// An empty table gets all these rows.
     Load(SpaceId, BTreeMap<Vec<u8>, Value>),
+    /// An extent is reserved for the owner of a table.
+    Reserve(SpaceId, Extent),
+    /// An extent is given back.
+    GiveBack(Extent),
 }
 
 /// One table of the model.
@@ -69,6 +74,8 @@ pub struct Table {
     pub snapshot: SnapshotId,
     /// Its rows.
     pub rows: BTreeMap<Vec<u8>, Value>,
+    /// The extents of its owner.
+    pub extents: BTreeSet<Extent>,
 }
 
 /// All tables by number.
@@ -190,13 +197,15 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
     match record {
         Record::Create(space, name, layout) => {
             let (name, layout, rows) = (name.clone(), *layout, BTreeMap::new());
-            state.insert(*space, Table { name, layout, snapshot: SnapshotId::NONE, rows });
+            let (snapshot, extents) = (SnapshotId::NONE, BTreeSet::new());
+            state.insert(*space, Table { name, layout, snapshot, rows, extents });
         }
         Record::Clone(pairs) => {
             for (source, space, name, snapshot) in pairs {
                 let Some(source) = state.get(source) else { continue };
                 let (name, snapshot) = (name.clone(), *snapshot);
-                let clone = Table { name, snapshot, ..source.clone() };
+                let extents = BTreeSet::new();
+                let clone = Table { name, snapshot, extents, ..source.clone() };
                 state.insert(*space, clone);
             }
         }
@@ -215,6 +224,16 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
         }
         Record::Drop(space) => {
             state.remove(space);
+        }
+        Record::Reserve(space, extent) => {
+            if let Some(table) = state.get_mut(space) {
+                table.extents.insert(*extent);
+            }
+        }
+        Record::GiveBack(extent) => {
+            for table in state.values_mut() {
+                table.extents.remove(extent);
+            }
         }
         Record::Updates(updates) => {
             for update in updates {

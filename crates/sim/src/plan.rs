@@ -85,6 +85,8 @@ pub struct Plan {
     pub hash_tables: bool,
     /// Whether some tables are arrays.
     pub arrays: bool,
+    /// Whether owners of tables reserve extents.
+    pub extents: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -108,11 +110,7 @@ impl Plan {
             false => Flooded::Growing,
         });
         let (mut settings, log_grows) = settings(seed, flooded);
-        let mut of_trains = Random::new(seed, "trains");
-        let trains = of_trains.percent(40);
-        if trains {
-            draw_log_mode(&mut settings, &mut of_trains);
-        }
+        let trains = draw_train(seed, &mut settings);
         let config = settings.config();
         let mut of_log = Random::new(seed, "log pages");
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
@@ -161,6 +159,7 @@ impl Plan {
             cuts_of_checkpoints: floods && of_pressure.percent(50),
             hash_tables: of_structures.percent(40),
             arrays: of_structures.percent(40),
+            extents: Random::new(seed, "extents").percent(30),
         }
     }
 
@@ -348,6 +347,16 @@ fn draw_log_mode(settings: &mut Settings, random: &mut Random) {
     let turn_bytes = random.pick(&[4096, 16 << 10, 100_000]);
     let motion = Motion { turn_ns, turn_bytes };
     settings.options.log_motion = random.percent(75).then_some(motion);
+}
+
+/// Whether the log has a train in half of its opens; if so, its mode at the first.
+fn draw_train(seed: u64, settings: &mut Settings) -> bool {
+    let mut random = Random::new(seed, "trains");
+    let trains = random.percent(40);
+    if trains {
+        draw_log_mode(settings, &mut random);
+    }
+    trains
 }
 
 fn draw_options(settings: &mut Settings, random: &mut Random) {

@@ -162,6 +162,7 @@ impl World {
             let attested = self.superblock().map_or(Seq::NONE, |superblock| superblock.durable);
             if attempt == 0 {
                 self.oracle.crash(last);
+                self.extents_after_crash();
             }
             least = last;
             if self.cutting.one_in(4) {
@@ -178,6 +179,7 @@ impl World {
                 continue;
             }
             let opened = self.open(config);
+            self.check_trespass()?;
             if self.bank.is_blown() {
                 self.tally.recovery_cuts += 1;
                 if let Ok(core) = &opened {

@@ -44,6 +44,7 @@ impl World {
         self.try_waiting()?;
         self.flood()?;
         self.go_on_calling()?;
+        self.use_extents()?;
         let patience = if self.loading.is_some() { 4 } else { 100 };
         if self.plan.loads && self.random.one_in(patience) {
             self.load()?;
@@ -274,6 +275,7 @@ impl World {
             return match self.core().drop_space(space) {
                 Ok(seq) => {
                     self.oracle.accept(seq, Record::Drop(space));
+                    self.extents.drop_of(space, seq);
                     self.settle()
                 }
                 Err(error) => self.check_busy(&error),

@@ -20,6 +20,7 @@ use upsweep::{Error, SpaceId};
 use crate::bank::Bank;
 use crate::callers::Callers;
 use crate::classes;
+use crate::extents::Extents;
 use crate::load::LoadTally;
 use crate::loading::Load;
 use crate::modifiers::application;
@@ -121,6 +122,8 @@ pub struct Tally {
     pub ranges: u64,
     /// Bulk loads that were finished.
     pub loads: u64,
+    /// Extents reserved.
+    pub extents: u64,
     /// Most blocks at a time.
     pub blocks_max: u64,
     /// Turns in which the target size of blocks was above the store's minimum.
@@ -161,6 +164,7 @@ impl Tally {
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
+        self.extents += other.extents;
         self.log_growths += other.log_growths;
         self.dummies += other.dummies;
         self.predictions += other.predictions;
@@ -239,6 +243,8 @@ pub struct World {
     /// Tables of which a range is being removed or that are taking over loaded blocks, and the
     /// sequence from which on that is complete.
     pub unsettled: Vec<(SpaceId, Seq)>,
+    /// Reserved extents.
+    pub extents: Extents,
     /// Whether writes currently fail.
     pub failing: bool,
     /// Whether anything on the devices was damaged.
@@ -294,6 +300,7 @@ impl World {
             loading: None,
             follow_up: Vec::new(),
             unsettled: Vec::new(),
+            extents: Extents::new(&plan),
             failing: false,
             damaged: false,
             set_aside: BTreeSet::new(),
@@ -382,6 +389,7 @@ impl World {
         let now = self.bank.now_us();
         let mut actions = Actions::default();
         self.core().pump(now, &mut actions);
+        self.keep_off_extents();
         self.room_events += u64::from(actions.room);
         for request in &actions.requests {
             classes::check(request, self.plan.config.data_devices)?;
@@ -452,6 +460,7 @@ impl World {
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
         }
+        self.check_trespass()?;
         let (its_time, time) = (self.core().now_us(), self.bank.now_us());
         if its_time > time {
             return Err(format!("for the core it is {its_time} us, while it is {time}"));
@@ -469,6 +478,14 @@ impl World {
             self.oracle.durable(durable);
         }
         self.check_rest()
+    }
+
+    /// Checks that the engine has written nowhere where only owners of extents may.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn check_trespass(&mut self) -> Verdict {
+        self.bank.trespass.take().map_or(Ok(()), Err)
     }
 
     /// Checks that nothing rests while a caller waits for room.

@@ -45,6 +45,8 @@ faults! {
     UnallocatedHole,
     /// Space is freed while the cache still has its old content.
     StaleCache,
+    /// A reserved extent is free before the record that gives it back is durable.
+    EarlyGiveBack,
 
     // The order of write, flush and record.
     /// The change of a run is logged before its images are flushed.
@@ -69,6 +71,8 @@ faults! {
     CheckpointOfLaterNodes,
     /// Space that only the last checkpoint lists is free before the next one is complete.
     EarlyReuse,
+    /// A checkpoint does not list reserved extents.
+    CheckpointWithoutExtents,
     /// The space of spilled updates is free while the last complete checkpoint still lists them.
     EarlyReuseOfSpill,
 

@@ -164,6 +164,31 @@ pub enum RequestError {
          the clone"
     )]
     ReadOnly(String),
+    /// An extent that no device can have.
+    #[error("an extent of {bytes} bytes; ask for a multiple of 4,096, and for some")]
+    ExtentLength {
+        /// Length in bytes.
+        bytes: u32,
+    },
+    /// No extent of the space is reserved here, or it is being given back.
+    #[error("no extent is reserved on {0}")]
+    NoExtent(Location),
+    /// A range that is not inside its extent, or not in whole units of 4,096 bytes.
+    #[error(
+        "{bytes} bytes at {offset} of an extent of {extent_bytes} bytes; ask for a part of it in \
+         multiples of 4,096"
+    )]
+    OutsideExtent {
+        /// Offset within the extent in bytes.
+        offset: u64,
+        /// Length in bytes.
+        bytes: usize,
+        /// Length of the extent in bytes.
+        extent_bytes: u32,
+    },
+    /// A space whose reserved extents are in use cannot be dropped.
+    #[error("reserved extents of {0:?} are in use; drop their handles first")]
+    ExtentsInUse(String),
     /// The space does not keep its records in key order, so there are no ranges of keys.
     #[error("{0:?} does not keep its records in key order, so it has no ranges of keys")]
     NotOrdered(String),
@@ -386,6 +411,10 @@ impl RequestError {
             Self::UnknownModifier { .. } => "request.unknown-modifier",
             Self::UnknownFormat(_) => "request.unknown-format",
             Self::ReadOnly(_) => "request.read-only",
+            Self::ExtentLength { .. } => "request.extent-length",
+            Self::NoExtent(_) => "request.no-extent",
+            Self::OutsideExtent { .. } => "request.outside-extent",
+            Self::ExtentsInUse(_) => "request.extents-in-use",
             Self::NotOrdered(_) => "request.not-ordered",
             Self::FromWithin => "request.from-within",
             Self::NoSnapshot(_) => "request.no-snapshot",

@@ -15,7 +15,7 @@ use super::{Rule, Source, Violation};
 
 /// The modules of the engine from the lowest to the highest. Those that share a line may use each
 /// other: they are the words in which blocks, updates and records are spoken of.
-const PARTS: [&[&str]; 42] = [
+const PARTS: [&[&str]; 43] = [
     // Values: they know of no store.
     &["ids"],
     &["key"],
@@ -32,6 +32,7 @@ const PARTS: [&[&str]; 42] = [
     &["directory"],
     &["cache"],
     &["spill_segments"],
+    &["reserved"],
     &["event"],
     // The base: what all parts stand on.
     &["io"],

@@ -256,6 +256,10 @@ impl Checkpointer {
             clones: directory.clones.to_vec(),
             carried,
             spill_segments: SpillSegmentList::default(),
+            reserved: match broken::is(Fault::CheckpointWithoutExtents) {
+                true => Vec::new(),
+                false => base.index.reserved.iter().collect(),
+            },
         };
         base.index.spill_segments.begin_list(self.begin);
         if broken::is(Fault::EarlyRelease) {

@@ -2,6 +2,7 @@
 
 use super::format::record_format::{CloneRecord, DirectoryChange, RangeRecord, SpaceRecord};
 use super::ids::{SnapshotId, SpaceId};
+use crate::placement::Extent;
 
 /// A change of the directory that no run makes.
 #[derive(Clone, Debug)]
@@ -30,6 +31,10 @@ pub(super) enum Event {
     },
     /// A portion of what was dropped is released.
     Release(usize),
+    /// An extent of the data devices is reserved for the owner of a space.
+    Reserve(SpaceId, Extent),
+    /// A reserved extent is free again.
+    GiveBack(Extent),
     /// These references were added to cells of the reference array.
     DeferredCounts(Vec<(u64, i64)>),
 }
@@ -37,6 +42,9 @@ pub(super) enum Event {
 impl Event {
     /// Whether it releases memory or places of blocks.
     pub(super) fn makes_room(&self) -> bool {
-        matches!(self, Self::Forget(_) | Self::RemoveRange(_) | Self::Release(_))
+        matches!(
+            self,
+            Self::Forget(_) | Self::RemoveRange(_) | Self::Release(_) | Self::GiveBack(_)
+        )
     }
 }

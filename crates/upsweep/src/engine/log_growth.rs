@@ -58,8 +58,7 @@ impl LogGrowth {
     /// Sets the target length of the log.
     fn want(&self, base: &mut Base) {
         let waiting = base.index.arena().growth_bytes() + base.in_hand.growth_bytes;
-        let data =
-            base.index.space_map.used_bytes() + waiting + base.index.spill_segments.growth_bytes();
+        let data = base.index.used_bytes() + waiting + base.index.spill_segments.growth_bytes();
         let (times, rings) = (base.config.log_times_data, base.config.log_regions.len());
         let each = policy::log_bytes_wanted(data, times, rings);
         let is_refused = base.now_us < self.refused_until;

@@ -42,6 +42,7 @@ mod reclaim;
 mod recovery;
 pub mod registry;
 mod replay;
+mod reserved;
 mod spill_segments;
 mod spiller;
 mod sweep;

@@ -316,6 +316,9 @@ impl Core {
             let (low, space) = (String::from_utf8_lossy(&segment.record.low), segment.record.space);
             claims.push((segment.record.extent, format!("spill segment {low:?} of space {space}")));
         }
+        for (space, extent) in self.base.index.reserved.iter() {
+            claims.push((extent, format!("an extent that space {space} has reserved")));
+        }
         for (extent, what) in claims {
             self.claim(extent, &what)?;
         }

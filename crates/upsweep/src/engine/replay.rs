@@ -88,6 +88,8 @@ impl Core {
             }
             Payload::Adopt(space, source) => Event::Adopt { space, source },
             Payload::Release(portion) => Event::Release(portion),
+            Payload::Reserve(space, extent) => Event::Reserve(space, extent),
+            Payload::GiveBack(extent) => Event::GiveBack(extent),
             Payload::Spill(spill_segments) => {
                 for spilled in &spill_segments {
                     self.base.index.add_spill_segment(seq, spilled, None, Release::Never);

@@ -195,8 +195,10 @@ catalogue! {
     holes_punched_total: Counter,
     /// Times that holes, or ranges that may be holes since the open, were allocated.
     holes_filled_total: Counter,
-    /// Bytes of block images, directory, roots and spill segments.
+    /// Bytes of block images, directory, roots, spill segments and reserved extents.
     data_used_bytes: Gauge,
+    /// Bytes of reserved extents.
+    data_reserved_bytes: Gauge,
     /// Current size of the data devices in bytes.
     data_capacity_bytes: Gauge,
 

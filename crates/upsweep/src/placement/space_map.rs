@@ -361,6 +361,23 @@ impl SpaceMap {
         Some(Extent { device: device_id(index), offset, bytes })
     }
 
+    /// Reserves `bytes` (whole units) that are no image, as high as possible on the device with
+    /// most free space that has them in one piece; boundaries do not matter.
+    pub fn reserve(&mut self, bytes: u32) -> Option<Extent> {
+        let wanted = u64::from(bytes);
+        let highest = |space: &DeviceSpace| {
+            let mut ranges = space.free.below(space.end);
+            let (start, length) = ranges.find(|(_, length)| *length >= wanted)?;
+            Some(start + length - wanted)
+        };
+        let fits = self.devices.iter().enumerate();
+        let fits = fits.filter_map(|(index, space)| Some((index, highest(space)?)));
+        let (index, offset) = fits.max_by_key(|(index, _)| self.devices[*index].free.bytes)?;
+        let taken = self.devices[index].free.take(offset, wanted);
+        assert!(taken, "just found");
+        Some(Extent { device: device_id(index), offset, bytes })
+    }
+
     /// Frees an extent.
     ///
     /// # Panics
@@ -428,6 +445,20 @@ mod tests {
         assert_eq!(map.remainder_bytes(), 5 * UNIT_BYTES, "with what was before it");
         map.free(first[1]);
         assert_eq!(map.remainder_bytes(), 0);
+    }
+
+    #[test]
+    fn a_reservation_is_one_piece_wherever_boundaries_are() {
+        let mut map = map(40);
+        map.set_boundaries(&[Boundaries::new([(0, 8 * UNIT_BYTES, 7)]).expect("in order")]);
+        let low = map.allocate_run(&[UNIT]).expect("room");
+        let reserved = map.reserve(20 * UNIT).expect("room");
+        assert_eq!((reserved.end(), reserved.bytes), (41 * UNIT_BYTES, 20 * UNIT));
+        assert_eq!(map.reserve(20 * UNIT), None, "19 are left");
+        assert_eq!(map.free_bytes(), 19 * UNIT_BYTES);
+        assert!(map.is_used(reserved) && map.is_used(low[0]));
+        map.free(reserved);
+        assert_eq!(map.reserve(39 * UNIT).map(|extent| extent.offset), Some(2 * UNIT_BYTES));
     }
 
     #[test]

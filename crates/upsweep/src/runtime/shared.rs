@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::callers::{Groups, Offered, Offers, Parking};
 use super::clock::{Clock, TimeOfDay};
 use super::commit::{Call, Waiting, Woken};
+use super::extents::Handles;
 use super::parked::Parked;
 use super::stall::Stall;
 use super::views::ViewWaiter;
@@ -225,6 +226,8 @@ pub(super) struct Shared {
     pub(super) time_of_day: Arc<TimeOfDay>,
     waker: Box<dyn Waker>,
     pub(super) performer: Box<dyn Performer>,
+    /// Reserved extents in use.
+    pub(super) extents: Handles,
     /// Those of the core, which do not change while a store is open.
     pub(super) modifiers: Arc<Modifiers>,
     /// Those of the core.
@@ -275,6 +278,7 @@ impl Shared {
             time_of_day: Arc::new(time_of_day),
             waker,
             performer,
+            extents: Handles::default(),
             modifiers,
             metrics,
         }

@@ -67,14 +67,21 @@ impl BlockStore {
         self.inner.shared.wait_until(|core| (core.published() >= seq).then_some(()))
     }
 
-    /// Drops a space and waits until that is durable; its space is freed in the background, and
-    /// returned to the file system if it stays unused for a while.
+    /// Drops a space with its reserved extents and waits until that is durable; its space is freed
+    /// in the background, and returned to the file system if it stays unused for a while.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
-    /// [`Error::Closed`].
+    /// [`RequestError::ExtentsInUse`]: drop the handles of its extents first; [`Error::Closed`].
     pub fn drop_space(&self, space: SpaceId) -> Result<(), Error> {
-        let seq = self.structural(|core| core.drop_space(space))?;
+        let seq = self.structural(|core| {
+            if let Some(found) = core.space_record(space)
+                && self.inner.shared.extents.has_any_of(space)
+            {
+                return Err(RequestError::ExtentsInUse(found.name).into());
+            }
+            core.drop_space(space)
+        })?;
         self.wait_published(seq)
     }
 

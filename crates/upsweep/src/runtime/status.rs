@@ -47,8 +47,10 @@ pub struct Status {
     pub log_page_bytes: u32,
     /// Why this size was chosen.
     pub log_page_reason: String,
-    /// Bytes of images of blocks, directory and roots.
+    /// Bytes of images of blocks, directory and roots, of spill segments and reserved extents.
     pub data_bytes: u64,
+    /// Bytes of reserved extents.
+    pub reserved_bytes: u64,
     /// Bytes of the data devices; of a file, what its file system has allocated for it.
     pub data_capacity_bytes: u64,
     /// Blocks in the directory.
@@ -403,6 +405,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         log_page_bytes: description.log_page_bytes,
         log_page_reason: log_page::reason(description),
         data_bytes,
+        reserved_bytes: core.reserved_bytes(),
         data_capacity_bytes,
         blocks: blocks as u64,
         held_blocks: core.held_blocks(),

@@ -46,6 +46,7 @@ impl Base {
             + self.index.directory().memory_bytes()
             + self.index.placed().len() * 32
             + self.index.space_map.memory_bytes()
+            + self.index.reserved.memory_bytes()
     }
 
     /// Memory that waiting updates may take: the budget less everything else. Updates that already
@@ -123,6 +124,7 @@ impl Base {
         let images = directory.table.pages() + directory.trees.node_count();
         let (blocks, key_bytes) = (directory.len(), directory.table.key_bytes());
         policy::checkpoint_bytes(images as u64, blocks as u64, key_bytes as u64)
+            + self.index.reserved.root_bytes()
     }
 
     /// Space for the new images of a run while its old ones are still there.
@@ -143,7 +145,6 @@ impl Base {
             blocks: self.index.directory().len() as u64,
             image_bytes: self
                 .index
-                .space_map
                 .used_bytes()
                 .saturating_sub(self.index.spill_segments.disk_bytes()),
             waiting_bytes: self.waiting_limit_bytes() as u64,

@@ -370,7 +370,8 @@ impl Core {
         (waiting != held).then(|| format!("{held} queues are counted by age, but {waiting} wait"))
     }
 
-    /// Checks that used space is exactly that of blocks, nodes, pages, spill segments and the root.
+    /// Checks that used space is exactly that of blocks, nodes, pages, spill segments, the root and
+    /// reserved extents.
     fn audit_places(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let table = &self.base.index.directory().table;
@@ -397,7 +398,8 @@ impl Core {
             .chain(images)
             .chain(self.checkpointer.superblock().root)
             .chain(carried);
-        let all: Vec<Extent> = all.chain(spill_segments).collect();
+        let reserved = self.base.index.reserved.iter().map(|(_, extent)| extent);
+        let all: Vec<Extent> = all.chain(spill_segments).chain(reserved).collect();
         let map = &self.base.index.space_map;
         for extent in all.iter().filter(|extent| !map.is_used(**extent)) {
             faults.push(format!("{extent:?} is free, but referred to"));

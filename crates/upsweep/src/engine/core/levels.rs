@@ -103,6 +103,7 @@ impl Core {
             (&metrics.sweep_frontier_sequence, self.sweep_frontier().get() as f64),
             (&metrics.spill_segments, self.spill_segments_size().0 as f64),
             (&metrics.data_used_bytes, self.space_map().used_bytes() as f64),
+            (&metrics.data_reserved_bytes, self.reserved_bytes() as f64),
             (&metrics.data_capacity_bytes, self.space_map().capacity_bytes() as f64),
             (&metrics.waiting_entries[Place::Memory], index.arena().entries() as f64),
             (&metrics.waiting_entries[Place::Device], index.spill_segments.entries() as f64),

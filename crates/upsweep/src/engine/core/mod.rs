@@ -15,6 +15,7 @@
 //! pinned block is split or moved only by its run.
 
 mod calls;
+mod extents;
 mod figures;
 mod inspect;
 mod levels;

@@ -6,8 +6,9 @@
 //! of each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent),
 //! nodes that are still to be dropped, deferred reference counts, the clones (source, clone,
 //! sequence), the quarantined updates that no log record holds (barrier, key, operand), and the
-//! spill segments of spilled updates, each with the sequence of its log record; roots from versions
-//! without spill segments end before that list. Everything except spill segments is written by
+//! spill segments of spilled updates, each with the sequence of its log record, and the reserved
+//! extents, each with its space. Roots from versions without spill segments end before that list,
+//! and those without reserved extents after it. Everything except spill segments is written by
 //! checkpoints; a node or page that did not change since the last one stays in place. Together they
 //! are the directory as it was at one log sequence.
 //!
@@ -32,7 +33,7 @@ use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_u64, put_va
 use super::record_format::{
     BlockRef, ModifierRecord, Placement, SnapshotRecord, SpaceRecord, put_extent, put_modifier,
     put_placement, put_snapshot, put_space, read_extent, read_modifier, read_placement,
-    read_snapshot, read_space,
+    read_snapshot, read_some_extent, read_space,
 };
 use super::spill_segment_format::{SpillSegmentRecord, put_spill_segment, read_spill_segment};
 use crate::engine::ids::SpaceId;
@@ -205,6 +206,8 @@ pub struct Root {
     pub carried: Vec<CarriedPut>,
     /// Spill segments of spilled updates.
     pub spill_segments: SpillSegmentList,
+    /// Reserved extents, by place.
+    pub reserved: Vec<(SpaceId, Extent)>,
 }
 
 /// Spill segments of spilled updates, each with the sequence of its log record, in the form of a
@@ -233,16 +236,15 @@ impl SpillSegmentList {
         Ok((reader.seq()?, read_spill_segment(reader)?))
     }
 
-    /// Reads the rest, which has to be such a list, and checks every spill segment.
+    /// Reads such a list, and checks every spill segment.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = reader.count(10)?;
-        let bytes = reader.take(reader.remaining())?;
-        let mut reader = Reader::new(bytes);
+        let mut ahead = *reader;
         for _ in 0..count {
-            Self::read_one(&mut reader)?;
+            Self::read_one(&mut ahead)?;
         }
-        let list = Self { count: count as u64, bytes: bytes.to_vec() };
-        if reader.is_empty() { Ok(list) } else { Err(Malformed("root end")) }
+        let bytes = reader.take(reader.remaining() - ahead.remaining())?;
+        Ok(Self { count: count as u64, bytes: bytes.to_vec() })
     }
 }
 
@@ -291,6 +293,13 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     }
     put_varint(&mut out, root.spill_segments.count);
     out.extend_from_slice(&root.spill_segments.bytes);
+    if !root.reserved.is_empty() {
+        put_varint(&mut out, root.reserved.len() as u64);
+        for (space, extent) in &root.reserved {
+            put_varint(&mut out, u64::from(space.get()));
+            put_extent(Some(*extent), &mut out);
+        }
+    }
     out
 }
 
@@ -344,7 +353,12 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
     if !reader.is_empty() {
         root.spill_segments = SpillSegmentList::read(&mut reader)?;
     }
-    Ok(root)
+    if !reader.is_empty() {
+        for _ in 0..reader.count(4)? {
+            root.reserved.push((reader.space()?, read_some_extent(&mut reader)?));
+        }
+    }
+    if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
 }
 
 /// Encodes the body of a node.

@@ -16,6 +16,8 @@
 //! | 10 drop snapshot | snapshot |
 //! | 11 adopt | space, and the source of its blocks, which is dropped |
 //! | 12 spill | spill segments (`spill_segment_format.rs`), each with its blocks |
+//! | 13 reserve | space, and an extent of the data devices that the engine leaves to its owner |
+//! | 14 give back | an extent that was reserved |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, a byte (1 if it is temporary, and 2 if an identity
@@ -207,6 +209,10 @@ pub enum Payload<'a> {
     Adopt(SpaceId, SpaceId),
     /// Waiting updates are in spill segments from now on.
     Spill(Vec<Spilled>),
+    /// An extent is reserved for the owner of a space.
+    Reserve(SpaceId, Extent),
+    /// A reserved extent is free again.
+    GiveBack(Extent),
 }
 
 /// The encoded updates of a record, in order.
@@ -245,6 +251,8 @@ const DEFERRED_COUNTS: u8 = 9;
 const DROP_SNAPSHOT: u8 = 10;
 const ADOPT: u8 = 11;
 const SPILL: u8 = 12;
+const RESERVE: u8 = 13;
+const GIVE_BACK: u8 = 14;
 
 /// Encoded length of one update in a record.
 #[must_use]
@@ -558,6 +566,24 @@ pub fn encode_spill<'a>(spilled: impl ExactSizeIterator<Item = &'a Spilled>, out
     spilled.for_each(|spilled| put_spilled(spilled, out));
 }
 
+/// Appends a record of kind 13.
+pub fn encode_reserve(space: SpaceId, extent: Extent, out: &mut Vec<u8>) {
+    out.push(RESERVE);
+    put_varint(out, u64::from(space.get()));
+    put_extent(Some(extent), out);
+}
+
+/// Appends a record of kind 14.
+pub fn encode_give_back(extent: Extent, out: &mut Vec<u8>) {
+    out.push(GIVE_BACK);
+    put_extent(Some(extent), out);
+}
+
+/// Reads an extent that has to be there.
+pub(super) fn read_some_extent(reader: &mut Reader<'_>) -> Result<Extent, Malformed> {
+    read_extent(reader)?.ok_or(Malformed("extent"))
+}
+
 /// Decodes any payload.
 ///
 /// # Errors
@@ -592,6 +618,8 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
             }
             Payload::Spill(spilled)
         }
+        RESERVE => Payload::Reserve(reader.space()?, read_some_extent(&mut reader)?),
+        GIVE_BACK => Payload::GiveBack(read_some_extent(&mut reader)?),
         _ => return Err(Malformed("record kind")),
     };
     if reader.is_empty() { Ok(decoded) } else { Err(Malformed("record end")) }

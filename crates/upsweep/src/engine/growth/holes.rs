@@ -104,7 +104,7 @@ impl Growth {
     /// reserved.
     pub(super) fn pump_punching(&mut self, base: &mut Base, spare: u64) {
         let space = base.config.file_space;
-        let excess = policy::excess_bytes(spare, base.index.space_map.used_bytes(), &space);
+        let excess = policy::excess_bytes(spare, base.index.used_bytes(), &space);
         self.punching.look(excess, base.now_us, space.window_us);
         if self.is_under_way() || base.gate.is_paused() || base.index.is_replaying() {
             return;

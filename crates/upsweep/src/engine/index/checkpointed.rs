@@ -94,6 +94,7 @@ impl Index {
         for (seq, record) in root.spill_segments.iter() {
             self.spill_segments.insert(SpillSegment { record, seq, filter: None });
         }
+        root.reserved.iter().for_each(|(space, extent)| self.reserved.add(*space, *extent));
         for (snapshot, seq) in &root.snapshots {
             self.directory.snapshots.add(snapshot.clone(), *seq);
         }

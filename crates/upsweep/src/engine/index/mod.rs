@@ -39,6 +39,7 @@ use super::format::record_format::{RangeRecord, SpaceRecord};
 use super::key::BlockKey;
 use super::queue::Arena;
 use super::registry::{Bindings, Registry};
+use super::reserved::ReservedExtents;
 use super::spill_segments::SpillSegments;
 use super::visitor::{BlockVisitor, Visitors};
 use crate::device::DeviceId;
@@ -61,6 +62,8 @@ pub(super) struct Index {
     /// Blocks to be swept out of turn.
     out_of_turn: BTreeSet<BlockId>,
     pub(super) spill_segments: SpillSegments,
+    /// Space of the data devices that others use.
+    pub(super) reserved: ReservedExtents,
     pub(super) cache: Cache,
     /// Memory of what runs and spills have taken out of queues.
     frozen_bytes: usize,
@@ -115,6 +118,7 @@ impl Index {
             unplaced: BTreeSet::new(),
             out_of_turn: BTreeSet::new(),
             spill_segments: SpillSegments::default(),
+            reserved: ReservedExtents::default(),
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
             pending_bytes: 0,
@@ -132,6 +136,11 @@ impl Index {
             oversized_queue_bytes,
             targets: Vec::new(),
         }
+    }
+
+    /// Bytes of the data devices that the engine uses itself.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.space_map.used_bytes() - self.reserved.bytes()
     }
 
     /// Spaces, trees and blocks.

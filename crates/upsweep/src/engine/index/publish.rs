@@ -48,7 +48,24 @@ impl Index {
                 self.apply_change(seq, &change, release);
             }
             Event::Create(record) => self.add_space(record, seq),
-            Event::Drop(space) => self.drop_space_now(space),
+            Event::Drop(space) => {
+                for extent in self.reserved.remove_all(space) {
+                    self.discard(Some(extent), release);
+                }
+                self.drop_space_now(space);
+            }
+            Event::Reserve(space, extent) => {
+                if self.directory.space(space).is_some() {
+                    self.reserved.add(space, extent);
+                } else {
+                    self.discard(Some(extent), release);
+                }
+            }
+            Event::GiveBack(extent) => {
+                if self.reserved.remove(extent) {
+                    self.discard(Some(extent), release);
+                }
+            }
             Event::Clone(clone) => self.clone_now(clone, seq),
             Event::DropSnapshot(snapshot) => {
                 self.directory.snapshots.remove(snapshot);

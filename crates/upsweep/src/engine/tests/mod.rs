@@ -6,6 +6,7 @@ mod ahead;
 mod base;
 mod checkpoint;
 mod conditional;
+mod extents;
 mod format;
 mod ground;
 mod growth;

@@ -1,0 +1,183 @@
+//! Reserved extents of a running store: what is written there stays, and nothing else goes there.
+
+use upsweep::layers::device::{
+    Buffer, Class, DeviceId, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices, WriteMode,
+};
+use upsweep::layers::runtime::{BlockStore, ReservedExtent};
+use upsweep::{ClosedError, CreateOptions, Error, RequestError, RetryError, SpaceId, Store};
+
+const UNIT: usize = 4096;
+
+fn options() -> CreateOptions {
+    CreateOptions::default().log_bytes(8 << 20)
+}
+
+fn write(reserved: &ReservedExtent, offset: u64, byte: u8) -> Result<Buffer, Error> {
+    let buffer = Buffer::copy_of(&[byte; UNIT]);
+    reserved.write(offset, buffer, WriteMode::Cached, Class::SweepWrite)
+}
+
+fn read(reserved: &ReservedExtent, offset: u64) -> Vec<u8> {
+    let buffer = Buffer::zeroed(UNIT);
+    reserved.read(offset, buffer, Class::ForegroundRead).expect("readable").to_vec()
+}
+
+/// A store, and the number of a table in it.
+fn with_table(store: &Store) -> (BlockStore, SpaceId) {
+    store.table("index").expect("a table");
+    let blocks = store.blocks().clone();
+    let space = blocks.space("index").expect("it was made").space;
+    (blocks, space)
+}
+
+/// Fills the table and sweeps it, twice.
+fn sweep_much(store: &Store) {
+    let table = store.table("index").expect("a table");
+    for round in 0..2_i64 {
+        let mut batch = store.batch();
+        for key in 0..20_000_u32 {
+            batch.put(&table, &key.to_be_bytes(), &round.to_be_bytes());
+            if key % 1000 == 999 {
+                let full = std::mem::replace(&mut batch, store.batch());
+                full.commit(upsweep::Durability::Ticket).expect("accepted");
+            }
+        }
+        store.sweep().expect("swept");
+    }
+}
+
+#[test]
+fn what_an_owner_has_written_is_there_after_sweeps_and_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = Store::builder().create(&path, &options()).expect("made");
+    let (blocks, space) = with_table(&store);
+    let small = blocks.reserve_extent(space, 64 << 10).expect("room");
+    let large = blocks.reserve_extent(space, 48 << 20).expect("the file grows");
+    assert_eq!((small.space(), small.extent().bytes), (space, 64 << 10));
+    write(&small, 0, 1).expect("written");
+    write(&small, 60 << 10, 2).expect("written");
+    write(&large, 40 << 20, 3).expect("written");
+    small.flush().expect("stable");
+    sweep_much(&store);
+    assert_eq!(store.status().reserved_bytes, (48 << 20) + (64 << 10));
+    let places = [small.extent(), large.extent()];
+    drop((small, large));
+    drop(blocks);
+    store.close().expect("closed");
+
+    let store = Store::builder().open(&path).expect("opens");
+    let (blocks, space) = with_table(&store);
+    let mut again = blocks.extents(space).expect("the table is there");
+    assert!(blocks.extents(space).expect("the table is there").is_empty(), "each has one handle");
+    again.sort_by_key(|reserved| reserved.extent().bytes);
+    assert!(again.iter().map(ReservedExtent::extent).eq(places));
+    let [small, large] = <[ReservedExtent; 2]>::try_from(again).expect("both");
+    assert_eq!(read(&small, 0), [1; UNIT]);
+    assert_eq!(read(&small, 60 << 10), [2; UNIT]);
+    assert_eq!(read(&large, 40 << 20), [3; UNIT]);
+    blocks.give_extent_back(small).expect("it is reserved");
+    drop(large);
+    let left = blocks.extents(space).expect("the table is there");
+    assert!(left.iter().map(ReservedExtent::extent).eq([places[1]]));
+    drop((left, blocks));
+    store.close().expect("closed");
+    let report = Store::builder().verify(&path).expect("readable");
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
+}
+
+#[test]
+fn a_space_is_not_dropped_while_its_extents_are_in_use() {
+    let store = Store::in_memory().expect("made");
+    let (blocks, space) = with_table(&store);
+    let reserved = blocks.reserve_extent(space, 1 << 20).expect("room");
+    let refused = store.drop_table("index").expect_err("in use");
+    assert_eq!(refused, RequestError::ExtentsInUse("index".to_owned()).into());
+    write(&reserved, 0, 1).expect("still its own");
+    drop(reserved);
+    store.drop_table("index").expect("nobody uses them");
+    assert_eq!(store.status().reserved_bytes, 0);
+    let gone = blocks.extents(space).expect_err("the table is gone");
+    assert!(matches!(gone, Error::Request(RequestError::NoTable(_))), "{gone}");
+}
+
+#[test]
+fn a_range_that_is_not_inside_is_refused() {
+    let store = Store::in_memory().expect("made");
+    let (blocks, space) = with_table(&store);
+    let reserved = blocks.reserve_extent(space, 8192).expect("room");
+    for (offset, bytes) in [(8192, UNIT), (4096, 2 * UNIT), (1, UNIT), (0, 100), (0, 0)] {
+        let buffer = Buffer::zeroed(bytes);
+        let refused = reserved.read(offset, buffer, Class::ForegroundRead).expect_err("refused");
+        assert!(
+            matches!(refused, Error::Request(RequestError::OutsideExtent { .. })),
+            "{offset} {bytes}: {refused}"
+        );
+    }
+    let refused = reserved.read(u64::MAX - 4095, Buffer::zeroed(UNIT), Class::ForegroundRead);
+    refused.expect_err("an offset near the end of all numbers");
+    let other = Store::in_memory().expect("made");
+    let refused = other.blocks().give_extent_back(reserved).expect_err("of another store");
+    assert!(matches!(refused, Error::Request(RequestError::WrongStore { .. })), "{refused}");
+}
+
+#[test]
+fn a_full_store_refuses_a_reservation_and_goes_on() {
+    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
+    bank.with(|devices| devices.set_capacity(DeviceId(0), 64 << 20));
+    let store = Store::builder().create_on(bank, 1, &options()).expect("made");
+    let (blocks, space) = with_table(&store);
+    sweep_much(&store);
+    let mut all = Vec::new();
+    let refused = loop {
+        match blocks.reserve_extent(space, 4 << 20) {
+            Ok(reserved) => all.push(reserved),
+            Err(error) => break error,
+        }
+        assert!(all.len() < 16, "the device has no more");
+    };
+    assert!(matches!(refused, Error::Retry(RetryError::Full { .. })), "{refused}");
+    assert!(all.len() >= 4, "{}", all.len());
+    let table = store.table("index").expect("a table");
+    for key in 0..100_u32 {
+        table.put(&key.to_be_bytes(), b"changed").expect("accepted");
+    }
+    store.sweep().expect("swept");
+    let bytes = all.len() as u64 * (4 << 20);
+    assert_eq!(store.status().reserved_bytes, bytes);
+    blocks.give_extent_back(all.swap_remove(0)).expect("it is reserved");
+    all.push(blocks.reserve_extent(space, 4 << 20).expect("there is room again"));
+}
+
+#[test]
+fn after_a_failed_flush_the_store_is_closed() {
+    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
+    let store = Store::builder().create_on(bank.clone(), 1, &options()).expect("made");
+    let (blocks, space) = with_table(&store);
+    let reserved = blocks.reserve_extent(space, 8192).expect("room");
+    write(&reserved, 0, 1).expect("written");
+    bank.with(|devices| devices.fail_after(0, FailureKind::Writes));
+    let failed = reserved.flush().expect_err("the device fails");
+    assert!(
+        matches!(failed, Error::Closed(ClosedError::WriteFailed { offset: None, .. })),
+        "{failed}"
+    );
+    let refused = write(&reserved, 0, 1).expect_err("the store is closed");
+    assert_eq!(refused, failed);
+    let refused = store.table("index").and_then(|table| table.add(b"key", 1)).expect_err("closed");
+    assert_eq!(refused, failed);
+}
+
+#[test]
+fn a_closed_store_takes_no_request() {
+    let store = Store::in_memory().expect("made");
+    let (blocks, space) = with_table(&store);
+    let reserved = blocks.reserve_extent(space, 8192).expect("room");
+    store.close().expect("closed");
+    let closed = Error::from(ClosedError::Closed);
+    assert_eq!(write(&reserved, 0, 1).expect_err("closed"), closed);
+    assert_eq!(reserved.flush().expect_err("closed"), closed);
+    let unread = reserved.read(0, Buffer::zeroed(UNIT), Class::ForegroundRead);
+    assert_eq!(unread.expect_err("closed"), closed);
+    assert_eq!(blocks.reserve_extent(space, 8192).expect_err("closed"), closed);
+}
