@@ -3,18 +3,13 @@
 //! Tables are built only on this; other structures can be built on it the same way. (Bosc paper,
 //! section 3: `modify`; section 4.4: `query`.)
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the runtime is where threads and channels are made"
-)]
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::boundaries::{self, BoundariesStatus};
-use super::clock::{Clock, TimeOfDay};
+use super::boundaries::BoundariesStatus;
 use super::description::{self, Described, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
@@ -31,29 +26,27 @@ use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::policy;
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
     self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SnapshotId, SpaceId,
     SpaceRecord, SpaceSize, View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
-use crate::events::event;
 use crate::log::Seq;
 use crate::metrics::Readings;
 
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
-    threads: std::sync::Mutex<Threads>,
+    pub(super) threads: std::sync::Mutex<Threads>,
     /// None if it was opened on a bank.
-    folder: Option<Folder>,
-    described: Described,
+    pub(super) folder: Option<Folder>,
+    pub(super) described: Described,
     /// Of each data device.
-    known_boundaries: Vec<Option<BoundariesStatus>>,
-    cpu_at_open: std::time::Duration,
-    memory_bytes: usize,
-    workers: usize,
-    access: Access,
+    pub(super) known_boundaries: Vec<Option<BoundariesStatus>>,
+    pub(super) cpu_at_open: std::time::Duration,
+    pub(super) memory_bytes: usize,
+    pub(super) workers: usize,
+    pub(super) access: Access,
 }
 
 /// An open store. Cheap to clone; all clones are the same store, from any thread. The store closes
@@ -63,7 +56,7 @@ pub struct BlockStore {
     pub(super) inner: Arc<Inner>,
     /// A temporary snapshot that lives as long as this handle and its clones.
     #[expect(dead_code, reason = "it is there to be dropped")]
-    kept: Option<Arc<KeptSnapshot>>,
+    pub(super) kept: Option<Arc<KeptSnapshot>>,
 }
 
 impl std::fmt::Debug for BlockStore {
@@ -74,7 +67,7 @@ impl std::fmt::Debug for BlockStore {
 }
 
 /// Drops a temporary snapshot at its end.
-struct KeptSnapshot {
+pub(super) struct KeptSnapshot {
     blocks: BlockStore,
     number: SnapshotId,
 }
@@ -212,72 +205,6 @@ impl BlockStore {
         let profiles = profiles::of_bank(&*devices);
         let described = Described { description, profiles };
         Self::start(None, described, devices, options, registry, Access::ReadWrite)
-    }
-
-    fn start(
-        folder: Option<Folder>,
-        described: Described,
-        mut devices: Box<dyn Bank>,
-        options: &OpenOptions,
-        registry: &Registry,
-        access: Access,
-    ) -> Result<Self, Error> {
-        let clock = Clock::start();
-        let is_read_only = access == Access::ReadOnly;
-        let checked = boundaries::check(&mut *devices, &described, &clock, is_read_only);
-        let config = options.config(&checked.shape(&described))?;
-        if access != Access::ReadOnly {
-            options.check_devices(&described.description)?;
-        }
-        let mut core = engine::open(&mut *devices, config, registry, access)?;
-        let took = clock.elapsed();
-        core.metrics().open_seconds.set(took.as_secs_f64());
-        event!(info, seconds = took.as_secs_f64(), last = core.last().get(), "the store is open");
-        if access == Access::ReadOnly {
-            core.close(ClosedError::ReadOnly);
-        }
-        let waiter = devices.waiter();
-        let (job_sender, jobs) = std::sync::mpsc::channel();
-        let (call_sender, calls) = std::sync::mpsc::channel();
-        let time_of_day = TimeOfDay::new(options.wall_clock.clone());
-        let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender, time_of_day));
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = policy::workers(options.workers, processors);
-        let mut threads = Threads::default();
-        if let Err(error) = threads.start(&shared, waiter, jobs, calls, workers) {
-            threads.stop(&shared);
-            shared.end();
-            join_notifier(threads.take_notifier());
-            return Err(RetryError::NoThread(error.to_string()).into());
-        }
-        let inner = Inner {
-            shared,
-            threads: std::sync::Mutex::new(threads),
-            folder,
-            described,
-            known_boundaries: checked.known,
-            cpu_at_open: device::process_cpu(),
-            memory_bytes: options.memory_bytes,
-            workers,
-            access,
-        };
-        let store = Self { inner: Arc::new(inner), kept: None };
-        if access != Access::ReadOnly {
-            store.end_what_was_left()?;
-        }
-        Ok(store)
-    }
-
-    /// Drops leftovers of the last process that can no longer be used.
-    fn end_what_was_left(&self) -> Result<(), Error> {
-        for snapshot in self.snapshots().into_iter().filter(|found| found.name.is_none()) {
-            self.drop_snapshot(snapshot.number)?;
-        }
-        let loads = self.inner.shared.lock().core.abandoned_loads();
-        for space in loads {
-            self.structural(|core| core.abandon_load(space))?;
-        }
-        Ok(())
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
@@ -594,6 +521,12 @@ impl BlockStore {
         self.inner.shared.wait_durable(last)
     }
 
+    /// In a store without threads: does what is due, and passes time up to the next event, at most
+    /// 100 ms. Calls that wait do so themselves. Does nothing in a store with threads.
+    pub fn work(&self) {
+        self.inner.shared.lend_hands();
+    }
+
     /// The sequence through which everything is on stable media.
     #[must_use]
     pub fn durable(&self) -> Seq {
@@ -725,6 +658,7 @@ impl Inner {
         // A call may want to close the store too.
         drop(threads);
         join_notifier(notifier);
+        self.shared.make_last_calls();
         ended
     }
 }

@@ -187,7 +187,9 @@ impl Shared {
             }
             guard.scan_waiters.insert(id, std::thread::current());
             drop(guard);
-            std::thread::park();
+            if !self.lend_hands() {
+                std::thread::park();
+            }
         }
         Ok(())
     }

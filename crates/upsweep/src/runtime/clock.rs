@@ -18,31 +18,50 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use super::block_store::BlockStore;
+use crate::device::VirtualClock;
 
 /// Monotonic time since a moment, which is given a time itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Clock {
-    start: Instant,
+    source: Source,
     start_us: u64,
+}
+
+/// What tells the time, and what it said at the start.
+#[derive(Clone, Debug)]
+enum Source {
+    Host(Instant),
+    Devices(VirtualClock, u64),
 }
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self::start_at(0)
+        Self::start_at(0, None)
     }
 
-    /// It is this time now, in microseconds.
-    pub(super) fn start_at(start_us: u64) -> Self {
-        Self { start: Instant::now(), start_us }
+    /// It is this time now, in microseconds. The host tells the time, unless there is a virtual
+    /// clock.
+    pub(super) fn start_at(start_us: u64, clock: Option<VirtualClock>) -> Self {
+        let source = match clock {
+            None => Source::Host(Instant::now()),
+            Some(clock) => {
+                let now_us = clock.now_us();
+                Source::Devices(clock, now_us)
+            }
+        };
+        Self { source, start_us }
     }
 
     pub(super) fn now_us(&self) -> u64 {
-        let elapsed_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let elapsed_us = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.start_us.saturating_add(elapsed_us)
     }
 
     pub(super) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        match &self.source {
+            Source::Host(start) => start.elapsed(),
+            Source::Devices(clock, start_us) => Duration::from_micros(clock.now_us() - start_us),
+        }
     }
 }
 

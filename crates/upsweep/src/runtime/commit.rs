@@ -167,8 +167,11 @@ impl Shared {
 
     fn sleep_until_durable(&self, group: &Group, seq: Seq) -> Result<(), Error> {
         let is_closed = || self.closed.load(Ordering::Acquire);
-        if self.durable() < seq {
-            group.sleep_until(|| self.durable() >= seq || is_closed());
+        let is_over = || self.durable() >= seq || is_closed();
+        while !is_over() {
+            if !self.lend_hands() {
+                group.sleep_until(is_over);
+            }
         }
         self.final_outcome(seq)
     }

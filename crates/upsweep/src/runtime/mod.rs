@@ -3,7 +3,8 @@
 //! One mutex guards the core, another the submitting side of the devices, where system calls take
 //! long. Callers hold the first for the short time of a call; one *driver* thread waits for
 //! completions without it; *worker* threads run jobs without it. No thread holds it while waiting
-//! for a device, so reads do not block behind the sweep.
+//! for a device, so reads do not block behind the sweep. A store may also have no threads: then the
+//! callers that wait do all of this.
 //!
 //! A store is a folder with a description (`store.json`), a lock file, and by default its data and
 //! log files; see [`layout`].
@@ -18,10 +19,12 @@ mod commit;
 mod conditional;
 pub mod description;
 mod extents;
+mod hands;
 pub mod layout;
 mod load;
 mod log_page;
 mod new_devices;
+mod opening;
 mod options;
 mod parked;
 mod profiles;

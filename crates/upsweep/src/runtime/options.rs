@@ -98,6 +98,12 @@ pub struct OpenOptions {
     pub scan_requests_in_flight: Option<usize>,
     /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,
+    /// Whether the store has threads of its own. Without, its work is done by the calls that wait
+    /// for something, and nothing happens between calls. On devices in virtual time
+    /// ([`ThreadedDevices`](crate::device::ThreadedDevices)`::in_virtual_time`) the same calls from
+    /// one thread then have the same results. Futures and callbacks make no progress by themselves:
+    /// call [`BlockStore::work`](super::BlockStore::work). For simulations.
+    pub has_threads: bool,
 }
 
 impl Default for OpenOptions {
@@ -131,6 +137,7 @@ impl Default for OpenOptions {
             scan_request_bytes,
             scan_requests_in_flight,
             wall_clock,
+            has_threads: true,
         }
     }
 }
@@ -252,6 +259,13 @@ impl OpenOptions {
     #[must_use]
     pub fn scan_requests_in_flight(mut self, requests: usize) -> Self {
         self.scan_requests_in_flight = Some(requests);
+        self
+    }
+
+    /// Sets [`OpenOptions::has_threads`] to false.
+    #[must_use]
+    pub fn without_threads(mut self) -> Self {
+        self.has_threads = false;
         self
     }
 

@@ -13,16 +13,17 @@ use std::sync::mpsc::Sender;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, ReentrantMutex};
 
 use super::callers::{Groups, Offered, Offers, Parking};
 use super::clock::{Clock, TimeOfDay};
 use super::commit::{Call, Waiting, Woken};
 use super::extents::Handles;
+use super::hands::Hands;
 use super::parked::Parked;
 use super::stall::Stall;
 use super::views::ViewWaiter;
-use crate::device::{Bank, Performer, Process, Request, Waker};
+use crate::device::{Bank, DeviceId, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ScanId, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
@@ -228,6 +229,8 @@ pub(super) struct Shared {
     pub(super) performer: Box<dyn Performer>,
     /// Reserved extents in use.
     pub(super) extents: Handles,
+    /// What threads would own, if there are none.
+    pub(super) hands: Option<ReentrantMutex<Hands>>,
     /// Those of the core, which do not change while a store is open.
     pub(super) modifiers: Arc<Modifiers>,
     /// Those of the core.
@@ -241,12 +244,14 @@ impl Shared {
         jobs: Sender<Job>,
         calls: Sender<Call>,
         time_of_day: TimeOfDay,
+        hands: Option<Hands>,
     ) -> Self {
         let durable = AtomicU64::new(core.durable().get());
         let (waker, performer) = (devices.waker(), devices.performer());
         let (modifiers, metrics) = (core.modifiers(), Arc::clone(core.metrics()));
         // Recovery has a time of its own, and the core knows no way back.
-        let clock = Clock::start_at(core.now_us());
+        let virtual_clock = hands.as_ref().and_then(|_| devices.clock_of(DeviceId(0)));
+        let clock = Clock::start_at(core.now_us(), virtual_clock);
         let state = State {
             core,
             actions: Actions::default(),
@@ -279,6 +284,7 @@ impl Shared {
             waker,
             performer,
             extents: Handles::default(),
+            hands: hands.map(ReentrantMutex::new),
             modifiers,
             metrics,
         }
@@ -558,7 +564,7 @@ impl Shared {
     /// Advances the core, and waits for `signal`, or a while; only yields if the pump itself has
     /// changed `state`.
     fn wait<'a>(
-        &self,
+        &'a self,
         mut guard: Locked<'a>,
         signal: &Signal,
         state: impl Fn(&State) -> u64,
@@ -569,6 +575,12 @@ impl Shared {
         // Under the lock, because otherwise the signal might come before this sleeps.
         self.see_to(outbox);
         std::mem::take(&mut guard.woken).wake(&self.calls);
+        if self.hands.is_some() {
+            signal.waiters.fetch_sub(1, Ordering::Relaxed);
+            drop(guard);
+            self.lend_hands();
+            return self.lock();
+        }
         let timeout = if state(&guard) == before { LOOK_AGAIN } else { GIVE_WAY };
         guard.sleep(&signal.condvar, timeout);
         signal.waiters.fetch_sub(1, Ordering::Relaxed);

@@ -197,7 +197,9 @@ impl Shared {
             if let Some(answer) = waiter.take(|| Tell::Thread(std::thread::current())) {
                 return answer;
             }
-            std::thread::park();
+            if !self.lend_hands() {
+                std::thread::park();
+            }
         }
     }
 

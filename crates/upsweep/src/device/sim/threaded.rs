@@ -15,7 +15,8 @@ use super::memory::VirtualClock;
 use crate::device::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use crate::device::completions::Completions;
 use crate::device::{
-    Completion, DeviceError, DeviceId, Devices, Effort, Geometry, Profile, Reads, Request, Writes,
+    Completion, DeviceError, DeviceId, Devices, Effort, Geometry, HostileDevices, Profile, Reads,
+    Request, Simulated, Writes,
 };
 
 /// Approximate bandwidth of copies to and from memory.
@@ -35,14 +36,19 @@ pub struct ThreadedDevices<D: Devices + 'static> {
 #[derive(Debug)]
 struct Session<D> {
     devices: Arc<Mutex<D>>,
+    /// How a waiter passes virtual time, if it does.
+    pass: Option<Pass<D>>,
     completions: Arc<Completions>,
     is_over: AtomicBool,
 }
 
+/// Waits for the next completion, or until this time has passed.
+type Pass<D> = fn(&mut D, Duration, &mut Vec<Completion>);
+
 impl<D: Devices> Session<D> {
-    fn over(devices: Arc<Mutex<D>>) -> Arc<Self> {
+    fn over(devices: Arc<Mutex<D>>, pass: Option<Pass<D>>) -> Arc<Self> {
         let (completions, is_over) = (Arc::default(), AtomicBool::new(false));
-        Arc::new(Self { devices, completions, is_over })
+        Arc::new(Self { devices, pass, completions, is_over })
     }
 
     fn lock(&self) -> MutexGuard<'_, D> {
@@ -61,7 +67,7 @@ impl<D: Devices + 'static> ThreadedDevices<D> {
     /// Shares the bank `devices`, which has nothing in flight.
     #[must_use]
     pub fn new(devices: D) -> Self {
-        Self { session: Session::over(Arc::new(Mutex::new(devices))) }
+        Self { session: Session::over(Arc::new(Mutex::new(devices)), None) }
     }
 
     /// Gives access to the underlying bank, for example to inject faults.
@@ -70,9 +76,28 @@ impl<D: Devices + 'static> ThreadedDevices<D> {
     }
 }
 
+impl<B: Simulated + 'static> ThreadedDevices<HostileDevices<B>> {
+    /// As [`ThreadedDevices::new`], in virtual time: where the waiter would wait for requests or
+    /// for its timeout, the time of the devices passes instead. For stores without threads.
+    #[must_use]
+    pub fn in_virtual_time(devices: HostileDevices<B>) -> Self {
+        let pass: Pass<HostileDevices<B>> = |devices, timeout, completions| {
+            let bank = devices.bank_mut();
+            let until_us = bank.now_us() + u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            let is_due = bank.next_event_us().is_some_and(|event_us| event_us <= until_us);
+            if is_due {
+                devices.wait(completions);
+            } else {
+                bank.advance_to(until_us);
+            }
+        };
+        Self { session: Session::over(Arc::new(Mutex::new(devices)), Some(pass)) }
+    }
+}
+
 impl<D: Devices + 'static> Clone for ThreadedDevices<D> {
     fn clone(&self) -> Self {
-        Self { session: Session::over(Arc::clone(&self.session.devices)) }
+        Self { session: Session::over(Arc::clone(&self.session.devices), self.session.pass) }
     }
 }
 
@@ -194,10 +219,21 @@ struct ThreadedWaiter<D>(Arc<Session<D>>);
 
 impl<D: Devices> Waiter for ThreadedWaiter<D> {
     fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
-        if !self.0.is_over.load(Ordering::Acquire) {
-            self.0.advance();
-        }
-        self.0.completions.await_some(timeout, false, completions);
+        let session = &self.0;
+        let timeout = match session.pass {
+            _ if session.is_over.load(Ordering::Acquire) => timeout,
+            None => {
+                session.advance();
+                timeout
+            }
+            Some(pass) => {
+                let mut ended = Vec::new();
+                pass(&mut session.lock(), timeout.unwrap_or_default(), &mut ended);
+                ended.into_iter().for_each(|completion| session.completions.add(completion));
+                Some(Duration::ZERO)
+            }
+        };
+        session.completions.await_some(timeout, false, completions);
     }
 }
 
