@@ -47,7 +47,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         In a full run the scanned table has 1 GB, of which 384 MB are scanned; terminals are busy \
         for 60 seconds before the scan begins. The rate of one client varies by chance, so beside \
         one client four parts are scanned, one after another: times are means, rates and latencies \
-        are those of all scans. A quick run has 64 MB, of which it scans 8 MB once, and 5 seconds.",
+        are those of all scans. A quick run has 64 MB, of which it scans 8 MB once, and 5 seconds: \
+        too short for rates, since most pages are not in memory yet.",
     papers: &[FIG_7, FIG_8],
     bindings: &[
         Binding::value(FIG_8, PEAK, PEAK, Better::More),
