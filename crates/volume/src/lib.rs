@@ -1,0 +1,62 @@
+//! Block volumes in an Upsweep store: thin, with snapshots and clones.
+//!
+//! A volume is an array of blocks. Any number of them share a store, its devices and its free
+//! space. Payload is written once, in sequence, to extents that the store reserves; where a block
+//! is, is an update of a table, so a random write costs one sequential write and its share of a
+//! sweep, and reads nothing. A snapshot or a clone is one log record.
+//!
+//! ```
+//! use upsweep::Store;
+//! use upsweep_volume::{Acknowledge, Volumes};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Store::in_memory()?;
+//! let volumes = Volumes::open(&store)?;
+//! let disk = volumes.create("disk", 1 << 40)?;
+//! disk.write(4096, b"hello", Acknowledge::Durable)?;
+//! volumes.snapshot(&["disk"], "before")?;
+//! disk.zero(0, 1 << 40, Acknowledge::Written)?;
+//!
+//! let was = volumes.clone_volume("disk", Some("before"), "was")?;
+//! let mut found = [0; 5];
+//! was.read(4096, &mut found)?;
+//! assert_eq!(&found, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Volumes do background work when they are told to: see [`Volumes::work`].
+//!
+//! | module | content |
+//! |---|---|
+//! | `address` | blocks, spans, branches, stamps |
+//! | `entry` | the map: its keys and values |
+//! | `versions` | which version of a block is seen, and which are needed |
+//! | `zeros` | long spans of zeros |
+//! | `stamps` | the order of changes |
+//! | `catalog` | volumes, snapshots, branches |
+//! | `slots`, `payload` | where payload is |
+//! | `cleaning` | moving what is needed out of segments in which little is |
+//! | `trim` | what the sweep shows can be deleted |
+//! | `volumes`, `volume` | the interface: all volumes, and one |
+//!
+//! The design and its reasons are in `docs/decisions/0054-volumes-are-one-versioned-map.md`.
+
+mod address;
+mod catalog;
+mod cleaning;
+mod entry;
+mod error;
+mod payload;
+mod slots;
+mod stamps;
+mod trim;
+mod versions;
+mod volume;
+mod volumes;
+mod zeros;
+
+pub use address::BLOCK_BYTES;
+pub use error::Error;
+pub use volume::{Acknowledge, Volume};
+pub use volumes::{VolumeInfo, Volumes};

@@ -1,0 +1,424 @@
+//! Payload: homes of slots, and the segments of the data devices that they are in.
+//!
+//! A *home* is a number of slots, filled in order by writes and never again. It is in one
+//! *segment*, a reserved extent. A slot is *dead* when no one needs it; when enough are, the living
+//! ones move to another segment. Only the record of the home says where its slots are, so nothing
+//! that refers to them has to change.
+//!
+//! Records are in a table: `home, 'p'` has the place, and `home, 'd'` the dead slots, which grow by
+//! bitwise or.
+//!
+//! Invariants: a segment that anyone reads or writes is not given back; a home's place is declared
+//! before anything that refers to its slots.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+use upsweep::layers::device::{Buffer, Class, WriteMode};
+use upsweep::layers::runtime::{BlockStore, ReservedExtent};
+use upsweep::layers::structures::modifiers::BIT_OR;
+use upsweep::{Batch, Durability, Store, Table};
+
+use crate::address::{BLOCK_BYTES, Physical};
+use crate::error::Error;
+use crate::slots::Slots;
+use crate::stamps::Change;
+
+/// The table of homes; its space owns the segments.
+const TABLE: &str = "volumes/homes";
+const PLACE: u8 = b'p';
+const DEAD: u8 = b'd';
+
+/// All payload of a store.
+pub struct Payload {
+    pub store: Store,
+    pub table: Table,
+    pub slots_per_home: u16,
+    pub state: Mutex<State>,
+    /// A write has ended.
+    written: Condvar,
+    /// Held during a flush: who comes later has to wait for what it flushes.
+    flushing: Mutex<()>,
+}
+
+pub struct State {
+    pub homes: BTreeMap<u64, Home>,
+    /// The home that is being filled, and its first free slot.
+    pub open: Option<(u64, u16)>,
+    pub next_home: u64,
+    /// The segment that cleaning fills, and its first free slot.
+    pub survivors: Option<(Arc<ReservedExtent>, u16)>,
+    /// First slots and lengths of what is being written.
+    in_flight: BTreeMap<Physical, u16>,
+    /// Segments without homes, some of which may still be read.
+    retired: Vec<Arc<ReservedExtent>>,
+    /// A segment of each device that has been written to since its last flush.
+    unflushed: BTreeMap<u16, Arc<ReservedExtent>>,
+}
+
+pub struct Home {
+    /// Where its slots are; no slot is in two.
+    pub parts: Vec<Part>,
+    pub dead: Slots,
+    /// How many are not dead.
+    pub living: u16,
+}
+
+/// Slots of a home that lie in one segment, one after another.
+pub struct Part {
+    pub segment: Arc<ReservedExtent>,
+    /// The slot of the segment at which they begin.
+    pub base: u16,
+    /// Which they are; `None`: all, as long as the home has not moved.
+    pub present: Option<Slots>,
+}
+
+/// Where a part of a home is; the record of a home is a list of these.
+#[derive(Serialize, Deserialize)]
+struct PartRow {
+    device: u16,
+    offset: u64,
+    base: u16,
+    present: Option<Slots>,
+}
+
+/// Consecutive slots that are to be written.
+pub struct Piece {
+    pub first: Physical,
+    pub slots: u16,
+    place: Place,
+}
+
+/// Where consecutive slots are now. The segment stays as long as this.
+pub struct Place {
+    pub segment: Arc<ReservedExtent>,
+    /// Offset in the segment in bytes.
+    pub offset: u64,
+    /// How many of them lie there, one after another.
+    pub slots: u16,
+}
+
+/// The key of the place of a home.
+pub fn key_of_place(home: u64) -> [u8; 9] {
+    key(home, PLACE)
+}
+
+fn key(home: u64, kind: u8) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[..8].copy_from_slice(&home.to_be_bytes());
+    key
+}
+
+impl Payload {
+    /// Opens the payload of a store; homes up to `last` have been used. Segments without a home are
+    /// given back.
+    pub fn open(store: &Store, slots_per_home: u16, last: u64) -> Result<Self, Error> {
+        let table = store.table(TABLE)?.with_durability(Durability::Relaxed);
+        let segments = store.blocks().extents(table.space())?;
+        let mut segments: BTreeMap<(u16, u64), Arc<ReservedExtent>> = segments
+            .into_iter()
+            .map(|segment| {
+                let extent = segment.extent();
+                ((extent.device.0, extent.offset), Arc::new(segment))
+            })
+            .collect();
+        let mut homes = BTreeMap::new();
+        for record in table.iter() {
+            let (key, value) = record?;
+            let malformed = || Error::Tables(format!("home {:02x?}", &*key));
+            let (home, kind) = key.split_first_chunk().ok_or_else(malformed)?;
+            let home = u64::from_be_bytes(*home);
+            match kind {
+                [DEAD] => {
+                    // In key order the dead come first.
+                    homes.insert(home, (Slots::from_bytes(&value), None));
+                }
+                [PLACE] => {
+                    let rows = postcard::from_bytes(&value).map_err(|_| malformed())?;
+                    let entry = homes.entry(home).or_insert((Slots::none(slots_per_home), None));
+                    entry.1 = Some(rows);
+                }
+                _ => return Err(malformed()),
+            }
+        }
+        let mut found = BTreeMap::new();
+        for (number, (dead, rows)) in homes {
+            // Without a place it was given up.
+            let rows: Vec<PartRow> = rows.unwrap_or_default();
+            let part = |row: PartRow| {
+                let missing = || Error::Tables(format!("a segment of home {number} is missing"));
+                let segment = segments.get(&(row.device, row.offset)).ok_or_else(missing)?;
+                let PartRow { base, present, .. } = row;
+                Ok(Part { segment: Arc::clone(segment), base, present })
+            };
+            let parts = rows.into_iter().map(part).collect::<Result<Vec<Part>, Error>>()?;
+            let living = slots_per_home - dead.count();
+            if !parts.is_empty() {
+                found.insert(number, Home { parts, dead, living });
+            }
+        }
+        segments.retain(|_, segment| Arc::strong_count(segment) == 1);
+        for segment in segments.into_values() {
+            let segment = Arc::into_inner(segment).expect("no one else has it");
+            store.blocks().give_extent_back(segment)?;
+        }
+        let next_home = 1 + found.last_key_value().map_or(last, |(found, _)| last.max(*found));
+        let state = State {
+            homes: found,
+            open: None,
+            next_home,
+            survivors: None,
+            in_flight: BTreeMap::new(),
+            retired: Vec::new(),
+            unflushed: BTreeMap::new(),
+        };
+        Ok(Self {
+            store: store.clone(),
+            table,
+            slots_per_home,
+            state: Mutex::new(state),
+            written: Condvar::new(),
+            flushing: Mutex::new(()),
+        })
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        self.store.blocks()
+    }
+
+    /// The first slot that no change has; none if a home has yet to be opened.
+    pub fn next_slot(&self) -> Physical {
+        let state = self.state.lock();
+        let (home, slot) = state.open.unwrap_or((state.next_home, 0));
+        Physical { home, slot }
+    }
+
+    /// Takes slots for groups of blocks, in order; the slots of a group are consecutive.
+    pub fn allocate(&self, change: &Change<'_>, groups: &[u16]) -> Result<Vec<Piece>, Error> {
+        let mut state = self.state.lock();
+        let mut pieces: Vec<Piece> = Vec::new();
+        for slots in groups {
+            let first = match state.open {
+                Some((home, next)) if next + slots <= self.slots_per_home => {
+                    Physical { home, slot: next }
+                }
+                _ => Physical { home: self.open_home(&mut state)?, slot: 0 },
+            };
+            state.open = Some((first.home, first.slot + slots));
+            state.in_flight.insert(first, *slots);
+            change.writes_to(first);
+            let place = state.place(first, *slots).expect("the home was just opened");
+            pieces.push(Piece { first, slots: *slots, place });
+        }
+        Ok(pieces)
+    }
+
+    /// Opens the next home, in a segment of its own; what is left of the last one stays unused.
+    fn open_home(&self, state: &mut State) -> Result<u64, Error> {
+        let mut batch = self.store.batch();
+        if let Some((home, next)) = state.open.take() {
+            let rest: Vec<Physical> =
+                (next..self.slots_per_home).map(|slot| Physical { home, slot }).collect();
+            state.bury(&rest, self.slots_per_home, &self.table, &mut batch);
+        }
+        let (number, segment) = (state.next_home, self.reserve()?);
+        let (dead, living) = (Slots::none(self.slots_per_home), self.slots_per_home);
+        let parts = vec![Part { segment, base: 0, present: None }];
+        let home = Home { parts, dead, living };
+        batch.put(&self.table, &key_of_place(number), &home.row());
+        batch.commit(Durability::Relaxed)?;
+        state.homes.insert(number, home);
+        state.next_home += 1;
+        Ok(number)
+    }
+
+    /// A new segment.
+    pub fn reserve(&self) -> Result<Arc<ReservedExtent>, Error> {
+        let bytes = u32::from(self.slots_per_home) * BLOCK_BYTES as u32;
+        Ok(Arc::new(self.blocks().reserve_extent(self.table.space(), bytes)?))
+    }
+
+    /// Adds to a batch that no one needs these slots; returns how many of them were not dead.
+    pub fn bury(&self, slots: &[Physical], batch: &mut Batch) -> usize {
+        self.state.lock().bury(slots, self.slots_per_home, &self.table, batch)
+    }
+
+    /// Declares that no one needs any slots from `from` on but these.
+    pub fn bury_others(&self, from: Physical, needed: &BTreeSet<Physical>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let homes: Vec<u64> = state.homes.range(from.home..).map(|(home, _)| *home).collect();
+        let slots = homes
+            .into_iter()
+            .flat_map(|home| (0..self.slots_per_home).map(move |slot| Physical { home, slot }));
+        let others: Vec<Physical> =
+            slots.filter(|slot| *slot >= from && !needed.contains(slot)).collect();
+        let mut batch = self.store.batch();
+        state.bury(&others, self.slots_per_home, &self.table, &mut batch);
+        batch.commit(Durability::Relaxed)?;
+        Ok(())
+    }
+
+    /// Gives back the segments of homes of which all slots are dead; returns how many. Cost: a log
+    /// record for each, and one for all.
+    pub fn reclaim(&self) -> Result<usize, Error> {
+        let mut state = self.state.lock();
+        let open = state.open.map(|(home, _)| home);
+        let is_over = |number: &u64, home: &mut Home| Some(*number) != open && home.living == 0;
+        let over: Vec<(u64, Home)> = state.homes.extract_if(.., is_over).collect();
+        drop(state);
+        if !over.is_empty() {
+            let mut batch = self.store.batch();
+            for (number, _) in &over {
+                batch.delete(&self.table, &key_of_place(*number));
+                batch.delete(&self.table, &key(*number, DEAD));
+            }
+            // The records that give the segments back come later in the log.
+            batch.commit(Durability::Relaxed)?;
+        }
+        let mut state = self.state.lock();
+        let parts = over.into_iter().flat_map(|(_, home)| home.parts);
+        parts.for_each(|part| state.retire(part.segment));
+        let unread = state.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1);
+        let unread: Vec<Arc<ReservedExtent>> = unread.collect();
+        drop(state);
+        let count = unread.len();
+        for segment in unread {
+            let segment = Arc::into_inner(segment).expect("no one else has it");
+            self.blocks().give_extent_back(segment)?;
+        }
+        Ok(count)
+    }
+
+    /// Writes pieces, one after another in `data`, and ends their being in flight.
+    pub fn write(&self, pieces: &[Piece], data: &[u8], mode: WriteMode) -> Result<(), Error> {
+        let written = self.write_all(pieces, data, mode);
+        let mut state = self.state.lock();
+        for piece in pieces {
+            state.in_flight.remove(&piece.first);
+            if mode == WriteMode::Cached {
+                let segment = &piece.place.segment;
+                let device = segment.extent().device.0;
+                state.unflushed.entry(device).or_insert_with(|| Arc::clone(segment));
+            }
+        }
+        drop(state);
+        self.written.notify_all();
+        written
+    }
+
+    fn write_all(&self, pieces: &[Piece], mut data: &[u8], mode: WriteMode) -> Result<(), Error> {
+        let mut rest = pieces;
+        while let Some(first) = rest.first() {
+            let follows = |pair: &[Piece]| {
+                Arc::ptr_eq(&pair[0].place.segment, &pair[1].place.segment)
+                    && pair[0].first.plus(pair[0].slots) == pair[1].first
+            };
+            let together = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
+            let slots: u64 = rest[..together].iter().map(|piece| u64::from(piece.slots)).sum();
+            let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
+            let Place { segment, offset, .. } = &first.place;
+            segment.write(*offset, Buffer::copy_of(now), mode, Class::SweepWrite)?;
+            (data, rest) = (later, &rest[together..]);
+        }
+        Ok(())
+    }
+
+    /// Where the first of consecutive slots of a home are, once they have been written; `None` if
+    /// no one needs the first one any more.
+    pub fn find(&self, first: Physical, slots: u16) -> Option<Place> {
+        let mut state = self.state.lock();
+        while state.are_in_flight(first, slots) {
+            self.written.wait(&mut state);
+        }
+        state.place(first, slots)
+    }
+
+    /// Makes everything stable that was written before the call.
+    pub fn flush(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.flushing.lock();
+        let unflushed = std::mem::take(&mut self.state.lock().unflushed);
+        unflushed.into_values().try_for_each(|segment| Ok(segment.flush()?))
+    }
+}
+
+impl Home {
+    /// The record of its place.
+    pub fn row(&self) -> Vec<u8> {
+        let row = |part: &Part| {
+            let (extent, base) = (part.segment.extent(), part.base);
+            let (device, offset, present) = (extent.device.0, extent.offset, part.present.clone());
+            PartRow { device, offset, base, present }
+        };
+        let rows: Vec<PartRow> = self.parts.iter().map(row).collect();
+        postcard::to_allocvec(&rows).expect("it is encoded to memory")
+    }
+}
+
+impl Part {
+    /// Where a slot is in the segment; `None` if it is not in this part.
+    fn slot(&self, slot: u16) -> Option<u16> {
+        match &self.present {
+            None => Some(self.base + slot),
+            Some(present) => present.has(slot).then(|| self.base + present.count_below(slot)),
+        }
+    }
+
+    /// Its slots of those that are not dead.
+    pub fn living(&self, dead: &Slots) -> Slots {
+        self.present.as_ref().map_or_else(|| dead.others(), |present| present.without(dead))
+    }
+}
+
+impl State {
+    fn bury(&mut self, slots: &[Physical], most: u16, table: &Table, batch: &mut Batch) -> usize {
+        let mut by_home: BTreeMap<u64, Slots> = BTreeMap::new();
+        let mut count = 0;
+        for slot in slots {
+            if let Some(home) = self.homes.get_mut(&slot.home)
+                && home.dead.add(slot.slot)
+            {
+                home.living -= 1;
+                by_home.entry(slot.home).or_insert_with(|| Slots::none(most)).add(slot.slot);
+                count += 1;
+            }
+        }
+        for (home, slots) in by_home {
+            batch.update(table, &key(home, DEAD), BIT_OR, slots.bytes());
+        }
+        count
+    }
+
+    /// Where the first of consecutive slots of a home are.
+    pub fn place(&self, first: Physical, slots: u16) -> Option<Place> {
+        let home = self.homes.get(&first.home)?;
+        let in_part = |part| Some((part, Part::slot(part, first.slot)?));
+        let (part, at) = home.parts.iter().find_map(in_part)?;
+        let is_next = |nth: &u16| part.slot(first.slot + nth) == Some(at + nth);
+        let slots = (0..slots).take_while(is_next).count() as u16;
+        let (segment, offset) = (Arc::clone(&part.segment), u64::from(at) * BLOCK_BYTES);
+        Some(Place { segment, offset, slots })
+    }
+
+    /// Whether slots of a home are being written.
+    pub fn is_writing(&self, home: u64) -> bool {
+        let slots = |slot| Physical { home, slot };
+        self.in_flight.range(slots(0)..=slots(u16::MAX)).next().is_some()
+    }
+
+    /// Lets a segment go once nobody has it any more.
+    pub fn retire(&mut self, segment: Arc<ReservedExtent>) {
+        if !self.retired.iter().any(|known| Arc::ptr_eq(known, &segment)) {
+            self.retired.push(segment);
+        }
+    }
+
+    fn are_in_flight(&self, first: Physical, slots: u16) -> bool {
+        let last = first.plus(slots - 1);
+        let before = self.in_flight.range(..=last).next_back();
+        before.is_some_and(|(written, slots)| {
+            written.home == first.home && first.slot < written.slot + slots
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! Stamps: the order of all changes, and which of them are written.
+//!
+//! A change takes a stamp and declares its records while it holds the gate for reading. Whoever
+//! needs a moment between changes, such as a snapshot, takes a stamp with the gate closed: then
+//! every change before it has declared its records, and none after it has.
+
+use std::collections::BTreeMap;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use upsweep::Seq;
+
+use crate::address::{Physical, Stamp};
+
+/// The source of stamps.
+pub struct Stamps {
+    gate: RwLock<()>,
+    state: Mutex<State>,
+}
+
+struct State {
+    last: Stamp,
+    /// Changes with payload that is not written yet.
+    in_flight: BTreeMap<Stamp, InFlight>,
+}
+
+/// A change that is being made.
+#[derive(Clone, Copy)]
+struct InFlight {
+    /// The sequence of the store before its records.
+    after: Seq,
+    /// Its first slot, once it has some.
+    first: Option<Physical>,
+}
+
+/// Up to where everything is written: see [`Stamps::written`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Changes up to this one.
+    pub stamp: Stamp,
+    /// The store's sequence that comes before the records of all other changes.
+    pub seq: Seq,
+    /// The first slot of changes in flight.
+    pub first: Option<Physical>,
+}
+
+/// A change that has begun; it is in flight until this is dropped.
+pub struct Change<'a> {
+    stamps: &'a Stamps,
+    /// Its moment.
+    pub stamp: Stamp,
+}
+
+impl Stamps {
+    /// All changes up to `last` were made in earlier sessions.
+    pub fn after(last: Stamp) -> Self {
+        let state = State { last, in_flight: BTreeMap::new() };
+        Self { gate: RwLock::new(()), state: Mutex::new(state) }
+    }
+
+    /// Lets a change declare its records.
+    pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read()
+    }
+
+    /// Begins a change at the present, `now_us`, whose records have sequences after `after`. The
+    /// caller holds the gate.
+    pub fn begin(&self, now_us: u64, after: Seq) -> Change<'_> {
+        let mut state = self.state.lock();
+        let stamp = state.next(now_us);
+        state.in_flight.insert(stamp, InFlight { after, first: None });
+        Change { stamps: self, stamp }
+    }
+
+    /// A stamp between changes: `act` runs while none has a stamp whose records are not declared.
+    pub fn between<T>(&self, now_us: u64, act: impl FnOnce(Stamp) -> T) -> T {
+        let _closed = self.gate.write();
+        let stamp = self.state.lock().next(now_us);
+        act(stamp)
+    }
+
+    /// Later stamps are after this one.
+    pub fn advance(&self, to: Stamp) {
+        let mut state = self.state.lock();
+        state.last = state.last.max(to);
+    }
+
+    /// The last stamp that was given out.
+    pub fn last(&self) -> Stamp {
+        self.state.lock().last
+    }
+
+    /// What is written now, in the cache of the devices at least: a flush from now on makes it
+    /// stable. `last` is the last sequence of the store.
+    pub fn written(&self, last: Seq) -> Written {
+        let state = self.state.lock();
+        match state.in_flight.first_key_value() {
+            None => Written { stamp: state.last, seq: last, first: None },
+            Some((stamp, first)) => {
+                let slots = state.in_flight.values().filter_map(|change| change.first);
+                Written { stamp: Stamp(stamp.0 - 1), seq: first.after, first: slots.min() }
+            }
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self, now_us: u64) -> Stamp {
+        self.last = Stamp(now_us.max(self.last.0 + 1));
+        self.last
+    }
+}
+
+impl Change<'_> {
+    /// Its payload goes to slots from here on.
+    pub fn writes_to(&self, first: Physical) {
+        let mut state = self.stamps.state.lock();
+        if let Some(change) = state.in_flight.get_mut(&self.stamp) {
+            change.first = Some(change.first.map_or(first, |known| known.min(first)));
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.stamps.state.lock().in_flight.remove(&self.stamp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_rise_whatever_the_clock_does() {
+        let stamps = Stamps::after(Stamp(100));
+        let given: Vec<u64> = [50, 200, 200, 10]
+            .into_iter()
+            .map(|now| stamps.begin(now, Seq::NONE).stamp.0)
+            .collect();
+        assert_eq!(given, [101, 200, 201, 202]);
+    }
+
+    #[test]
+    fn what_is_written_ends_before_the_first_change_in_flight() {
+        let stamps = Stamps::after(Stamp(0));
+        let slot = |slot| Physical { home: 1, slot };
+        let first = stamps.begin(10, Seq::new(5));
+        let second = stamps.begin(20, Seq::new(6));
+        first.writes_to(slot(3));
+        second.writes_to(slot(4));
+        let written = stamps.written(Seq::new(9));
+        assert_eq!(written, Written { stamp: Stamp(9), seq: Seq::new(5), first: Some(slot(3)) });
+        drop(first);
+        let written = stamps.written(Seq::new(9));
+        assert_eq!(written, Written { stamp: Stamp(19), seq: Seq::new(6), first: Some(slot(4)) });
+        drop(second);
+        let written = stamps.written(Seq::new(9));
+        assert_eq!(written, Written { stamp: Stamp(20), seq: Seq::new(9), first: None });
+    }
+}
