@@ -1,9 +1,13 @@
-//! The server side of the NBD protocol, as a state machine without I/O.
+//! A server of block devices over NBD: the protocol as a state machine without I/O, and a thin
+//! server around it.
+//!
+//! [`server`] has sockets, threads and TLS. A program that exports block devices implements its
+//! traits and needs little else of this crate.
 //!
 //! A [`Session`] is one connection of a client that uses a block device over the network. It takes
 //! the bytes of the client and gives the bytes for it; it asks its owner for exports and hands it
 //! requests as [`Event`]s, and the owner replies to them in any order. It has no socket, thread,
-//! clock or device, so a server around it is thin, and tests need none of these either.
+//! clock or device, so the server around it is thin, and tests need none of these either.
 //!
 //! It speaks fixed newstyle with TLS, structured replies, contexts of metadata and, if that is
 //! switched on, extended headers. It follows the [specification](https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md).
@@ -17,12 +21,12 @@
 //! | `fault` | errors |
 //! | `output` | bytes that wait to be sent |
 //! | `session` | the state machine |
+//! | [`server`] | sockets, threads, TLS, limits |
 //!
 //! **Bounds.** A session holds at most one option of [`OPTION_BYTES_MAX`] or one header of what it
 //! has received; payloads of writes go past it into buffers of the owner. Requests in flight and
 //! what they may take have bounds in [`Config`]: at a bound the session takes no further input
-//! ([`Wants::Nothing`]), and the client waits. Times to wait for a client are the server's to
-//! bound.
+//! ([`Wants::Nothing`]), and the client waits. The server bounds connections and times.
 //!
 //! ```
 //! use upsweep_nbd::{Command, Config, Event, Export, Piece, Session, Wants};
@@ -87,6 +91,7 @@ mod fault;
 mod format;
 mod output;
 mod request;
+pub mod server;
 mod session;
 
 pub use config::{Config, InvalidConfig, TlsMode};

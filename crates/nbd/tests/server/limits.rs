@@ -1,0 +1,89 @@
+//! Limits: connections, the time of the handshake, and settings that cannot work.
+
+use std::time::{Duration, Instant};
+
+use upsweep_nbd::server::{Listen, Server, ServerConfig};
+use upsweep_nbd::{Config, TlsMode};
+
+use crate::PATIENCE;
+use crate::client::{self, Client};
+use crate::disk::{BLOCK, Shelf};
+use crate::running::{start, start_with};
+use crate::wire;
+
+#[test]
+fn a_connection_too_many_is_closed_and_a_place_is_free_again() {
+    let running = start_with(|config| config.connections_max = 2);
+    let (first, mut second) = (running.opened(), running.opened());
+    let mut third = Client::on(Box::new(client::unix(&running.socket())));
+    assert!(third.is_closed());
+    assert_eq!(second.content(0, BLOCK), [0; BLOCK]);
+    assert_eq!(running.handle.counters().connections_refused, 1);
+    first.leave();
+    let until = Instant::now() + PATIENCE;
+    let mut third = loop {
+        let mut client = Client::on(Box::new(client::unix(&running.socket())));
+        if client.greet().is_ok() {
+            break client;
+        }
+        assert!(Instant::now() < until, "no place became free");
+    };
+    third.open("disk");
+    assert_eq!(third.content(0, BLOCK), [0; BLOCK]);
+    running.stop();
+}
+
+#[test]
+fn a_handshake_that_takes_too_long_is_ended_and_an_idle_client_is_not() {
+    let running = start_with(|config| config.handshake_time_max = Duration::from_millis(300));
+    let mut idle = running.opened();
+    let mut clients = [running.client(), Client::tcp(running.address), running.client()];
+    // One does not even finish an option.
+    clients[2].send(&wire::option(7, &wire::info("disk", &[]))[..20]);
+    for client in &mut clients {
+        assert!(client.is_closed());
+    }
+    assert_eq!(running.shelf.until_closed(3), ["the handshake took too long"; 3]);
+    assert_eq!(running.handle.counters().handshakes_late, 3);
+    assert_eq!(idle.content(0, BLOCK), [0; BLOCK]);
+    running.stop();
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let good = || ServerConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())]);
+    let message = |config| {
+        let shelf = std::sync::Arc::new(Shelf::new());
+        Server::bind(config, shelf).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(message(good()), "");
+    let nowhere = ServerConfig::new(Vec::new());
+    assert_eq!(message(nowhere), "no address to listen on: name at least one");
+    let none = ServerConfig { connections_max: 0, ..good() };
+    assert_eq!(message(none), "connections_max is 0: it has to be at least 1");
+    let none = ServerConfig { workers: 0, ..good() };
+    assert_eq!(message(none), "workers is 0: it has to be at least 1");
+    let session = Config { requests_in_flight_max: 0, ..Config::default() };
+    let session = ServerConfig { session, ..good() };
+    assert_eq!(message(session), "requests_in_flight_max is 0: correct this setting");
+    let session = Config { tls: TlsMode::Required, ..Config::default() };
+    let unencrypted = ServerConfig { session, ..good() };
+    assert!(message(unencrypted).starts_with("TLS is on, but there is no certificate"));
+    let taken = start();
+    let listen = vec![Listen::Tcp(taken.address.to_string())];
+    let text = message(ServerConfig { listen, ..good() });
+    assert!(text.starts_with(&format!("cannot listen on {}", taken.address)), "{text}");
+    let listen = vec![Listen::Inherited];
+    let text = message(ServerConfig { listen, ..good() });
+    assert!(text.starts_with("no sockets were passed to this process"), "{text}");
+    taken.stop();
+}
+
+#[test]
+fn places_to_listen_are_read_and_written_alike() {
+    for text in ["localhost:10809", "[::]:10809", "unix:/run/upsweep", "systemd"] {
+        let Ok(listen) = text.parse::<Listen>();
+        assert_eq!(listen.to_string(), text);
+    }
+    assert_eq!("unix:a".parse(), Ok(Listen::Unix("a".into())));
+}
