@@ -150,22 +150,26 @@ fn a_full_store_refuses_a_reservation_and_goes_on() {
 }
 
 #[test]
-fn after_a_failed_flush_the_store_is_closed() {
-    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
-    let store = Store::builder().create_on(bank.clone(), 1, &options()).expect("made");
-    let (blocks, space) = with_table(&store);
-    let reserved = blocks.reserve_extent(space, 8192).expect("room");
-    write(&reserved, 0, 1).expect("written");
-    bank.with(|devices| devices.fail_after(0, FailureKind::Writes));
-    let failed = reserved.flush().expect_err("the device fails");
-    assert!(
-        matches!(failed, Error::Closed(ClosedError::WriteFailed { offset: None, .. })),
-        "{failed}"
-    );
-    let refused = write(&reserved, 0, 1).expect_err("the store is closed");
-    assert_eq!(refused, failed);
-    let refused = store.table("index").and_then(|table| table.add(b"key", 1)).expect_err("closed");
-    assert_eq!(refused, failed);
+fn after_a_failed_write_or_flush_the_store_is_closed() {
+    for is_flush in [false, true] {
+        let memory = MemoryDevices::with_sizes(&[0, 0], 1);
+        let bank = ThreadedDevices::new(HostileDevices::new(memory, 1));
+        let store = Store::builder().create_on(bank.clone(), 1, &options()).expect("made");
+        let (blocks, space) = with_table(&store);
+        let reserved = blocks.reserve_extent(space, 8192).expect("room");
+        write(&reserved, 0, 1).expect("written");
+        bank.with(|devices| devices.fail_after(0, FailureKind::Writes));
+        let failed = if is_flush { reserved.flush() } else { write(&reserved, 0, 2).map(drop) };
+        let failed = failed.expect_err("the device fails");
+        let Error::Closed(ClosedError::WriteFailed { offset, .. }) = &failed else {
+            panic!("{failed}");
+        };
+        assert_eq!(offset.is_none(), is_flush);
+        let refused = write(&reserved, 0, 1).expect_err("the store is closed");
+        assert_eq!(refused, failed);
+        let table = store.table("index");
+        assert_eq!(table.and_then(|table| table.add(b"key", 1)).expect_err("closed"), failed);
+    }
 }
 
 #[test]

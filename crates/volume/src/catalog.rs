@@ -1,4 +1,4 @@
-//! The catalog: volumes, their snapshots, and the branches that both look at.
+//! The catalog: volumes, their snapshots and histories, and the branches that all of them look at.
 //!
 //! It is a table, and small, so all of it is also in memory. A *branch* is a line of versions. A
 //! volume looks at the present of its branch, a snapshot at a moment of one. A clone has a branch
@@ -9,13 +9,17 @@
 //! its entries are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use upsweep::{Durability, Store, Table};
+use upsweep::{Batch, Durability, Store, Table, Ticket};
 
-use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Physical, Stamp};
+use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
 use crate::error::Error;
+use crate::rows::{
+    BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange, SettledRow,
+    SnapshotRow, VolumeRow, decode, malformed,
+};
 use crate::trim::{BranchNeeds, Needs};
 use crate::versions::Kept;
 
@@ -23,112 +27,71 @@ const TABLE: &str = "volumes/catalog";
 const NAME_BYTES_MAX: usize = 128;
 const FORMAT: u32 = 1;
 
-/// A volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeRow {
-    /// Its name.
-    pub name: String,
-    /// The branch that it looks at.
-    pub branch: u32,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// The moment that it shows; `None`: the present, which can be written.
-    pub fixed_at: Option<u64>,
-}
-
-/// A branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BranchRow {
-    /// What it continues: a branch, and the last moment of it that is part of this one.
-    pub parent: Option<(u32, u64)>,
-}
-
-/// A snapshot of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotRow {
-    /// The branch and the moment that it looks at.
-    pub branch: u32,
-    /// The moment.
-    pub stamp: u64,
-    /// The size of the volume then, in bytes.
-    pub bytes: u64,
-}
-
-/// What is stable, as of some time ago: recovery looks at the rest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettledRow {
-    /// Changes up to this stamp are on stable media.
-    pub stamp: u64,
-    /// The records of all others have higher sequences of the store.
-    pub seq: u64,
-    /// The payload of all others is from this slot on.
-    pub home: u64,
-    /// The slot in that home.
-    pub slot: u16,
-}
-
-impl SettledRow {
-    /// Its first slot.
-    pub fn first(&self) -> Physical {
-        Physical { home: self.home, slot: self.slot }
-    }
-}
-
-/// What the tables of volumes were made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FormatRow {
-    version: u32,
-    /// Slots of a home.
-    pub slots_per_home: u16,
-}
-
 /// The catalog in memory, and its table.
 pub struct Catalog {
     store: Store,
     table: Table,
     pub format: FormatRow,
     pub settled: SettledRow,
-    /// By number, which nothing changes.
-    pub volumes: BTreeMap<u32, VolumeRow>,
+    pub rows: Rows,
     names: BTreeMap<String, u32>,
-    pub branches: BTreeMap<Branch, BranchRow>,
-    /// By number of the volume, and name.
-    pub snapshots: BTreeMap<(u32, String), SnapshotRow>,
-    /// Branches that are walked to trim what no one looks at any more, each with the next chunk.
-    pub walks: BTreeMap<Branch, u64>,
+    /// By volume.
+    pub activities: BTreeMap<u32, Arc<Activity>>,
     next_volume: u32,
     next_branch: u32,
 }
 
-const FORMAT_KEY: &[u8] = b"format";
-const SETTLED_KEY: &[u8] = b"settled";
-
-fn volume_key(volume: u32) -> Vec<u8> {
-    [&b"volume/"[..], &volume.to_be_bytes()].concat()
+/// The rows that say who looks at what.
+#[derive(Clone, Default)]
+pub struct Rows {
+    /// By number, which nothing changes.
+    pub volumes: BTreeMap<u32, VolumeRow>,
+    pub branches: BTreeMap<Branch, BranchRow>,
+    /// By number of the volume, and name.
+    pub snapshots: BTreeMap<(u32, String), SnapshotRow>,
+    /// By number of the volume, and moment.
+    pub moments: BTreeMap<(u32, Stamp), MomentRow>,
+    /// Branches that are walked to trim what no one looks at any more, each with the next chunk.
+    pub walks: BTreeMap<Branch, u64>,
 }
 
-fn branch_key(branch: Branch) -> Vec<u8> {
-    [&b"branch/"[..], &branch.0.to_be_bytes()].concat()
+/// What has been written to a volume.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// The stamp of the last change.
+    pub last: AtomicU64,
+    /// The bytes of all.
+    pub written: AtomicU64,
 }
 
-fn walk_key(branch: Branch) -> Vec<u8> {
-    [&b"walk/"[..], &branch.0.to_be_bytes()].concat()
+impl Activity {
+    /// Notes a change.
+    pub fn note(&self, stamp: Stamp, bytes: u64) {
+        self.last.fetch_max(stamp.0, Ordering::Relaxed);
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
-fn snapshot_key(volume: u32, name: &str) -> Vec<u8> {
-    [&b"snapshot/"[..], &volume.to_be_bytes(), name.as_bytes()].concat()
+/// What somebody looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// A branch.
+    pub branch: Branch,
+    /// A moment of it.
+    pub at: Stamp,
+    /// The size of the volume then, in bytes.
+    pub bytes: u64,
 }
 
-fn encode(row: &impl Serialize) -> Vec<u8> {
-    postcard::to_allocvec(row).expect("it is encoded to memory")
-}
-
-fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, Error> {
-    postcard::from_bytes(value).map_err(|_| malformed(key))
-}
-
-fn malformed(key: &[u8]) -> Error {
-    Error::Tables(format!("{:?} in the catalog", String::from_utf8_lossy(key)))
+/// A moment in the past of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past<'a> {
+    /// That of a snapshot.
+    Snapshot(&'a str),
+    /// That of a mark in its history.
+    Mark(&'a str),
+    /// Any moment of its history, in microseconds since the Unix epoch.
+    At(u64),
 }
 
 /// Checks the name of a volume or snapshot.
@@ -145,95 +108,41 @@ pub fn check_size(bytes: u64) -> Result<(), Error> {
     if fits { Ok(()) } else { Err(Error::BadSize(bytes)) }
 }
 
-impl Catalog {
-    /// Reads the catalog of a store; makes an empty one if there is none.
-    pub fn open(store: &Store, slots_per_home: u16) -> Result<Self, Error> {
-        let table = store.table(TABLE)?;
-        let mut catalog = Self {
-            store: store.clone(),
-            table,
-            format: FormatRow { version: FORMAT, slots_per_home },
-            settled: SettledRow { home: 1, ..SettledRow::default() },
-            volumes: BTreeMap::new(),
-            names: BTreeMap::new(),
-            branches: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
-            walks: BTreeMap::new(),
-            next_volume: 1,
-            next_branch: 1,
-        };
-        match catalog.table.get(FORMAT_KEY)? {
-            Some(found) => catalog.format = decode(FORMAT_KEY, &found)?,
-            None => drop(catalog.table.put(FORMAT_KEY, &encode(&catalog.format))?),
-        }
-        if catalog.format.version != FORMAT {
-            let version = catalog.format.version;
-            return Err(Error::Tables(format!("they are of version {version}, not {FORMAT}")));
-        }
-        for record in catalog.table.clone().iter() {
-            let (key, value) = record?;
-            catalog.load(&key, &value)?;
-        }
-        Ok(catalog)
-    }
-
+impl Rows {
     fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let name_of = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed(key));
-        let number_of = |bytes: &[u8]| {
-            let bytes = bytes.try_into().map_err(|_| malformed(key))?;
-            Ok::<_, Error>(u32::from_be_bytes(bytes))
-        };
-        if let Some(number) = key.strip_prefix(b"volume/") {
-            let (number, row): (u32, VolumeRow) = (number_of(number)?, decode(key, value)?);
-            self.next_volume = self.next_volume.max(number + 1);
-            self.names.insert(row.name.clone(), number);
-            self.volumes.insert(number, row);
-        } else if let Some(number) = key.strip_prefix(b"branch/") {
-            let branch = Branch(number_of(number)?);
-            self.next_branch = self.next_branch.max(branch.0 + 1);
-            self.branches.insert(branch, decode(key, value)?);
-        } else if let Some(number) = key.strip_prefix(b"walk/") {
-            self.walks.insert(Branch(number_of(number)?), decode(key, value)?);
-        } else if let Some(rest) = key.strip_prefix(b"snapshot/") {
-            let (volume, name) = rest.split_first_chunk().ok_or_else(|| malformed(key))?;
-            let volume = u32::from_be_bytes(*volume);
-            self.next_volume = self.next_volume.max(volume + 1);
-            self.snapshots.insert((volume, name_of(name)?), decode(key, value)?);
-        } else if key == SETTLED_KEY {
-            self.settled = decode(key, value)?;
-        } else if key != FORMAT_KEY {
-            return Err(malformed(key));
+        match Key::of(key).ok_or_else(|| malformed(key))? {
+            Key::Volume(number) => drop(self.volumes.insert(number, decode(key, value)?)),
+            Key::Branch(branch) => drop(self.branches.insert(branch, decode(key, value)?)),
+            Key::Walk(branch) => drop(self.walks.insert(branch, decode(key, value)?)),
+            Key::Snapshot(volume, name) => {
+                self.snapshots.insert((volume, name), decode(key, value)?);
+            }
+            Key::Moment(volume, stamp) => {
+                self.moments.insert((volume, stamp), decode(key, value)?);
+            }
+            Key::Format | Key::Settled => {}
         }
         Ok(())
     }
 
-    /// The number of the volume of this name.
-    pub fn number(&self, name: &str) -> Result<u32, Error> {
-        self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
-    }
-
-    /// The volume of this name.
-    pub fn volume(&self, name: &str) -> Result<&VolumeRow, Error> {
-        Ok(&self.volumes[&self.number(name)?])
-    }
-
-    /// The snapshot of this name of a volume.
-    pub fn snapshot(&self, volume: &str, snapshot: &str) -> Result<&SnapshotRow, Error> {
-        let number = self.number(volume)?;
-        let missing =
-            || Error::NoSnapshot { volume: volume.to_owned(), snapshot: snapshot.to_owned() };
-        self.snapshots.get(&(number, snapshot.to_owned())).ok_or_else(missing)
+    fn remove(&mut self, key: &Key) {
+        match key {
+            Key::Volume(number) => drop(self.volumes.remove(number)),
+            Key::Branch(branch) => drop(self.branches.remove(branch)),
+            Key::Walk(branch) => drop(self.walks.remove(branch)),
+            Key::Snapshot(volume, name) => drop(self.snapshots.remove(&(*volume, name.clone()))),
+            Key::Moment(volume, stamp) => drop(self.moments.remove(&(*volume, *stamp))),
+            Key::Format | Key::Settled => {}
+        }
     }
 
     /// The branches that a look at this moment of a branch goes through, each with the moment to
-    /// look at, from itself to the first.
+    /// look at, from itself to the first. Nobody looks at a moment before the branch began.
     pub fn line(&self, branch: Branch, at: Stamp) -> Vec<(Branch, Stamp)> {
         let mut line = vec![(branch, at)];
         let mut next = self.branches.get(&branch);
         while let Some((parent, stamp)) = next.and_then(|row| row.parent) {
-            // A look at a moment before the branch began sees what its parent was then.
-            let at = Stamp(stamp).min(line.last().expect("it has one").1);
-            line.push((Branch(parent), at));
+            line.push((Branch(parent), Stamp(stamp)));
             next = self.branches.get(&Branch(parent));
         }
         line
@@ -241,17 +150,12 @@ impl Catalog {
 
     /// The moments of a branch that someone may look at.
     pub fn kept(&self, branch: Branch) -> Kept {
-        let fixed = self.volumes.values().filter_map(|row| Some((row.branch, row.fixed_at?)));
-        let snapshots = self.snapshots.values().map(|row| (row.branch, row.stamp));
-        let children = self.branches.values().filter_map(|row| row.parent);
-        let all = fixed.chain(snapshots).chain(children);
-        let mut moments: Vec<Stamp> =
-            all.filter(|(of, _)| *of == branch.0).map(|(_, stamp)| Stamp(stamp)).collect();
-        moments.sort_unstable();
-        moments.dedup();
-        let is_present = |row: &VolumeRow| row.branch == branch.0 && row.fixed_at.is_none();
-        let since = self.volumes.values().any(is_present).then_some(Stamp::NOW);
-        Kept { moments, since }
+        let one = |(of, stamp): (u32, u64)| (Branch(of), Stamp(stamp), Stamp(stamp));
+        let volumes = self.volumes.values().flat_map(VolumeRow::kept);
+        let snapshots = self.snapshots.values().map(|row| one((row.branch, row.stamp)));
+        let children = self.branches.values().filter_map(|row| row.parent).map(one);
+        let all = volumes.chain(snapshots).chain(children);
+        Kept::new(all.filter(|(of, ..)| *of == branch).map(|(_, from, to)| (from, to)).collect())
     }
 
     /// What can be seen of all branches.
@@ -263,61 +167,221 @@ impl Catalog {
         Needs { until, branches: self.branches.iter().map(of).collect() }
     }
 
-    /// Changes some rows together, and waits until that is durable.
-    fn commit(&self, changes: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<(), Error> {
-        let mut batch = self.store.batch();
-        for (key, row) in changes {
-            match row {
-                Some(row) => batch.put(&self.table, key, row),
-                None => batch.delete(&self.table, key),
-            };
-        }
-        batch.commit(Durability::Wait)?;
-        Ok(())
+    /// The snapshots of a volume.
+    pub fn snapshots_of(&self, volume: u32) -> impl Iterator<Item = (&str, &SnapshotRow)> {
+        let first = (volume, String::new());
+        let of_it = self.snapshots.range(first..).take_while(move |((of, _), _)| *of == volume);
+        of_it.map(|((_, name), row)| (name.as_str(), row))
     }
 
-    /// Adds a volume on a branch of its own, which continues `parent`.
-    pub fn add_volume(
-        &mut self,
-        name: &str,
-        bytes: u64,
-        parent: Option<(Branch, Stamp)>,
-    ) -> Result<(), Error> {
-        check_name(name)?;
-        check_size(bytes)?;
-        self.check_is_free(name)?;
-        let branch = Branch(self.next_branch);
-        let branch_row = BranchRow { parent: parent.map(|(of, at)| (of.0, at.0)) };
-        let (name, number) = (name.to_owned(), self.next_volume);
-        let row = VolumeRow { name: name.clone(), branch: branch.0, bytes, fixed_at: None };
-        self.commit(&[
-            (branch_key(branch), Some(encode(&branch_row))),
-            (volume_key(number), Some(encode(&row))),
-        ])?;
-        self.branches.insert(branch, branch_row);
-        self.names.insert(name, number);
-        self.volumes.insert(number, row);
-        (self.next_branch, self.next_volume) = (self.next_branch + 1, self.next_volume + 1);
-        Ok(())
+    /// The moments of a volume that are worth a return.
+    pub fn moments_of(&self, volume: u32) -> impl DoubleEndedIterator<Item = (Stamp, &MomentRow)> {
+        let all = (volume, Stamp(0))..=(volume, Stamp::NOW);
+        self.moments.range(all).map(|((_, stamp), row)| (*stamp, row))
+    }
+}
+
+impl Catalog {
+    /// Reads the catalog of a store; makes an empty one if there is none.
+    pub fn open(store: &Store, slots_per_home: u16) -> Result<Self, Error> {
+        let table = store.table(TABLE)?;
+        let mut catalog = Self {
+            store: store.clone(),
+            table,
+            format: FormatRow { version: FORMAT, slots_per_home },
+            settled: SettledRow { home: 1, ..SettledRow::default() },
+            rows: Rows::default(),
+            names: BTreeMap::new(),
+            activities: BTreeMap::new(),
+            next_volume: 1,
+            next_branch: 1,
+        };
+        let format_key = Key::Format.bytes();
+        match catalog.table.get(&format_key)? {
+            Some(found) => catalog.format = decode(&format_key, &found)?,
+            None => drop(catalog.commit(vec![Key::Format.put(&catalog.format)])?),
+        }
+        if catalog.format.version != FORMAT {
+            let version = catalog.format.version;
+            return Err(Error::Tables(format!("they are of version {version}, not {FORMAT}")));
+        }
+        let settled_key = Key::Settled.bytes();
+        if let Some(found) = catalog.table.get(&settled_key)? {
+            catalog.settled = decode(&settled_key, &found)?;
+        }
+        for record in catalog.table.clone().iter() {
+            let (key, value) = record?;
+            catalog.rows.load(&key, &value)?;
+        }
+        catalog.take_over();
+        Ok(catalog)
+    }
+
+    /// Derives what is in memory only.
+    fn take_over(&mut self) {
+        let rows = &self.rows;
+        let numbers = rows.volumes.keys().chain(rows.snapshots.keys().map(|(number, _)| number));
+        self.next_volume = 1 + numbers.max().copied().unwrap_or(0);
+        self.next_branch = 1 + rows.branches.keys().map(|branch| branch.0).max().unwrap_or(0);
+        for (number, row) in &rows.volumes {
+            self.names.insert(row.name.clone(), *number);
+            let last = rows.moments_of(*number).next_back();
+            let (last, written) = last.map_or((0, 0), |(stamp, row)| (stamp.0, row.written));
+            let activity = Activity { last: last.into(), written: written.into() };
+            self.activities.insert(*number, Arc::new(activity));
+        }
+    }
+
+    /// The number of the volume of this name.
+    pub fn number(&self, name: &str) -> Result<u32, Error> {
+        self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
+    }
+
+    /// The volume of this name, which can be written.
+    fn writable(&self, name: &str) -> Result<(u32, VolumeRow), Error> {
+        let number = self.number(name)?;
+        let row = self.rows.volumes[&number].clone();
+        match row.fixed_at {
+            None => Ok((number, row)),
+            Some(_) => Err(Error::ReadOnly(name.to_owned())),
+        }
+    }
+
+    /// What a volume of this number shows now.
+    pub fn shown(&self, number: u32) -> Result<Look, Error> {
+        let gone = || Error::NoVolume(format!("number {number}"));
+        let row = self.rows.volumes.get(&number).ok_or_else(gone)?;
+        let Epoch { branch, bytes, .. } = *row.now();
+        Ok(Look { branch: Branch(branch), at: row.fixed_at.map_or(Stamp::NOW, Stamp), bytes })
+    }
+
+    /// What a volume was in the past. `now` is a moment between changes.
+    pub fn past(&self, volume: &str, past: Past<'_>, now: Stamp) -> Result<Look, Error> {
+        let number = self.number(volume)?;
+        let at = match past {
+            Past::Snapshot(name) => {
+                let found = self.rows.snapshots.get(&(number, name.to_owned()));
+                let missing =
+                    || Error::NoSnapshot { volume: volume.to_owned(), snapshot: name.to_owned() };
+                let SnapshotRow { branch, stamp, bytes } = *found.ok_or_else(missing)?;
+                return Ok(Look { branch: Branch(branch), at: Stamp(stamp), bytes });
+            }
+            Past::Mark(name) => {
+                let missing = || Error::NoMark { volume: volume.to_owned(), mark: name.to_owned() };
+                self.mark_of(number, name).ok_or_else(missing)?
+            }
+            Past::At(stamp) => Stamp(stamp),
+        };
+        let row = &self.rows.volumes[&number];
+        let epoch = row.then(at).filter(|_| at <= now).ok_or_else(|| {
+            let (volume, stamp, first) = (volume.to_owned(), at.0, row.horizon);
+            match row.history.is_on() {
+                true => Error::NoMoment { volume, stamp, first, last: now.0 },
+                false => Error::NoHistory(volume),
+            }
+        })?;
+        Ok(Look { branch: Branch(epoch.branch), at, bytes: epoch.bytes })
+    }
+
+    fn mark_of(&self, volume: u32, name: &str) -> Option<Stamp> {
+        let is_it = |row: &MomentRow| matches!(&row.kind, MomentKind::Mark(mark) if mark == name);
+        self.rows.moments_of(volume).find(|(_, row)| is_it(row)).map(|(stamp, _)| stamp)
+    }
+
+    /// Changes some rows together, and waits until that is durable.
+    fn commit(&self, changes: Vec<RowChange>) -> Result<Ticket, Error> {
+        self.commit_with(self.store.batch(), changes, Durability::Wait)
+    }
+
+    /// Adds changes of rows to a batch and commits it.
+    fn commit_with(
+        &self,
+        mut batch: Batch,
+        changes: Vec<RowChange>,
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        for RowChange { key, value } in changes {
+            match value {
+                Some(value) => batch.put(&self.table, &key.bytes(), &value),
+                None => batch.delete(&self.table, &key.bytes()),
+            };
+        }
+        Ok(batch.commit(durability)?)
     }
 
     fn check_is_free(&self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
         match self.names.contains_key(name) {
             true => Err(Error::VolumeExists(name.to_owned())),
             false => Ok(()),
         }
     }
 
+    /// Adds a volume on a branch of its own, which continues `parent`, or one that always shows
+    /// what `fixed` says.
+    pub fn add_volume(&mut self, name: &str, begins_as: Beginning) -> Result<(), Error> {
+        self.check_is_free(name)?;
+        let (since, bytes) = (begins_as.since().0, begins_as.bytes());
+        check_size(bytes)?;
+        let number = self.next_volume;
+        let mut changes = Vec::new();
+        let (branch, fixed_at) = match begins_as {
+            Beginning::View(look) => (look.branch, Some(look.at.0)),
+            Beginning::Empty { .. } => (self.new_branch(None, &mut changes), None),
+            Beginning::Clone { of, .. } => (self.new_branch(Some(of), &mut changes), None),
+        };
+        let epochs = vec![Epoch { since, branch: branch.0, bytes }];
+        let (name, history) = (name.to_owned(), History::OFF);
+        let row = VolumeRow { name: name.clone(), epochs, fixed_at, history, horizon: 0 };
+        changes.push(Key::Volume(number).put(&row));
+        self.change(changes)?;
+        self.names.insert(name, number);
+        self.activities.insert(number, Arc::default());
+        self.next_volume += 1;
+        Ok(())
+    }
+
+    /// A new branch, and the change that records it.
+    fn new_branch(&mut self, parent: Option<Look>, changes: &mut Vec<RowChange>) -> Branch {
+        let branch = Branch(self.next_branch);
+        self.next_branch += 1;
+        let row = BranchRow { parent: parent.map(|look| (look.branch.0, look.at.0)) };
+        changes.push(Key::Branch(branch).put(&row));
+        branch
+    }
+
+    /// Changes rows, on the devices and then here.
+    fn change(&mut self, changes: Vec<RowChange>) -> Result<(), Error> {
+        self.change_with(self.store.batch(), changes, Durability::Wait).map(drop)
+    }
+
+    /// Changes rows together with what is in a batch.
+    pub fn change_with(
+        &mut self,
+        batch: Batch,
+        changes: Vec<RowChange>,
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        let known: Vec<(Key, Option<Vec<u8>>)> =
+            changes.iter().map(|change| (change.key.clone(), change.value.clone())).collect();
+        let ticket = self.commit_with(batch, changes, durability)?;
+        for (key, value) in known {
+            match value {
+                Some(value) => self.rows.load(&key.bytes(), &value)?,
+                None => self.rows.remove(&key),
+            }
+        }
+        Ok(ticket)
+    }
+
     /// Gives a volume another name.
     pub fn rename(&mut self, name: &str, to: &str) -> Result<(), Error> {
-        check_name(to)?;
         let number = self.number(name)?;
         self.check_is_free(to)?;
-        let row = VolumeRow { name: to.to_owned(), ..self.volumes[&number].clone() };
-        self.commit(&[(volume_key(number), Some(encode(&row)))])?;
+        let row = VolumeRow { name: to.to_owned(), ..self.rows.volumes[&number].clone() };
+        self.change(vec![Key::Volume(number).put(&row)])?;
         self.names.remove(name);
         self.names.insert(to.to_owned(), number);
-        self.volumes.insert(number, row);
         Ok(())
     }
 
@@ -329,89 +393,158 @@ impl Catalog {
         stamp: Stamp,
     ) -> Result<(), Error> {
         check_name(snapshot)?;
-        let mut added = Vec::new();
+        let mut changes = Vec::new();
         for name in volumes {
-            let VolumeRow { branch, bytes, fixed_at, .. } = *self.volume(name)?;
-            let key = (self.number(name)?, snapshot.to_owned());
-            if self.snapshots.contains_key(&key) {
+            let number = self.number(name)?;
+            let Look { branch, at, bytes } = self.shown(number)?;
+            if self.rows.snapshots.contains_key(&(number, snapshot.to_owned())) {
                 let (volume, snapshot) = ((*name).to_owned(), snapshot.to_owned());
                 return Err(Error::SnapshotExists { volume, snapshot });
             }
-            let stamp = fixed_at.unwrap_or(stamp.0);
-            added.push((key, SnapshotRow { branch, stamp, bytes }));
+            let row = SnapshotRow { branch: branch.0, stamp: at.min(stamp).0, bytes };
+            changes.push(Key::Snapshot(number, snapshot.to_owned()).put(&row));
         }
-        let changes = added
-            .iter()
-            .map(|((volume, name), row)| (snapshot_key(*volume, name), Some(encode(row))));
-        self.commit(&changes.collect::<Vec<_>>())?;
-        self.snapshots.extend(added);
-        Ok(())
+        self.change(changes)
     }
 
     /// Removes a snapshot.
     pub fn remove_snapshot(&mut self, volume: &str, snapshot: &str) -> Result<(), Error> {
-        let branch = Branch(self.snapshot(volume, snapshot)?.branch);
-        let number = self.number(volume)?;
-        let walk = (walk_key(branch), Some(encode(&0_u64)));
-        self.commit(&[(snapshot_key(number, snapshot), None), walk])?;
-        self.snapshots.remove(&(number, snapshot.to_owned()));
-        self.walks.insert(branch, 0);
+        let branch = self.past(volume, Past::Snapshot(snapshot), Stamp::NOW)?.branch;
+        let key = Key::Snapshot(self.number(volume)?, snapshot.to_owned());
+        self.change(vec![key.remove(), Key::Walk(branch).put(&0_u64)])
+    }
+
+    /// Removes a volume with its snapshots and its history.
+    pub fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
+        let number = self.number(name)?;
+        let snapshots = self.rows.snapshots_of(number).map(|(_, row)| row.branch);
+        let row = &self.rows.volumes[&number];
+        let looked_at: BTreeSet<u32> =
+            snapshots.chain(row.epochs.iter().map(|epoch| epoch.branch)).collect();
+        let mut changes = vec![Key::Volume(number).remove()];
+        let names = self.rows.snapshots_of(number).map(|(name, _)| name.to_owned());
+        changes.extend(names.map(|name| Key::Snapshot(number, name).remove()));
+        changes.extend(
+            self.rows.moments_of(number).map(|(stamp, _)| Key::Moment(number, stamp).remove()),
+        );
+        changes.extend(looked_at.iter().map(|branch| Key::Walk(Branch(*branch)).put(&0_u64)));
+        self.change(changes)?;
+        self.names.remove(name);
+        self.activities.remove(&number);
         Ok(())
     }
 
-    /// Removes a volume with its snapshots.
-    pub fn remove_volume(&mut self, name: &str) -> Result<(), Error> {
-        let number = self.number(name)?;
-        let of_it = |(volume, _): &&(u32, String)| *volume == number;
-        let snapshots: Vec<_> = self.snapshots.keys().filter(of_it).cloned().collect();
-        let branches = snapshots.iter().map(|key| self.snapshots[key].branch);
-        let branches: BTreeSet<u32> = branches.chain([self.volumes[&number].branch]).collect();
-        let walks: BTreeMap<Branch, u64> =
-            branches.into_iter().map(|branch| (Branch(branch), 0)).collect();
-        let mut changes = vec![(volume_key(number), None)];
-        changes.extend(snapshots.iter().map(|(volume, name)| (snapshot_key(*volume, name), None)));
-        changes.extend(walks.iter().map(|(of, next)| (walk_key(*of), Some(encode(next)))));
-        self.commit(&changes)?;
-        self.walks.extend(walks);
-        self.volumes.remove(&number);
-        self.names.remove(name);
-        self.snapshots.retain(|(volume, _), _| *volume != number);
-        Ok(())
+    /// Lets a volume look at what something was, from `stamp` on, on a new branch.
+    pub fn roll_back(&mut self, name: &str, to: Look, stamp: Stamp) -> Result<(), Error> {
+        let (number, mut row) = self.writable(name)?;
+        let mut changes = Vec::new();
+        let branch = self.new_branch(Some(to), &mut changes);
+        changes.extend(row.begin(Epoch { since: stamp.0, branch: branch.0, bytes: to.bytes }));
+        changes.push(Key::Volume(number).put(&row));
+        self.change(changes)
+    }
+
+    /// Gives a volume another size, from `stamp` on, together with what is in a batch.
+    pub fn resize(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        stamp: Stamp,
+        batch: Batch,
+    ) -> Result<Ticket, Error> {
+        check_size(bytes)?;
+        let (number, mut row) = self.writable(name)?;
+        let branch = row.now().branch;
+        let mut changes: Vec<RowChange> =
+            row.begin(Epoch { since: stamp.0, branch, bytes }).into_iter().collect();
+        changes.push(Key::Volume(number).put(&row));
+        self.change_with(batch, changes, Durability::Wait)
+    }
+
+    /// Lets a volume keep another part of its past; `stamp` is now.
+    pub fn set_history(&mut self, name: &str, history: History, stamp: Stamp) -> Result<(), Error> {
+        let (number, mut row) = self.writable(name)?;
+        let mut changes = Vec::new();
+        if !row.history.is_on() {
+            row.horizon = stamp.0;
+        }
+        row.history = history;
+        if !history.is_on() {
+            changes.extend(row.epochs.iter().map(|of| Key::Walk(Branch(of.branch)).put(&0_u64)));
+            let moments = self.rows.moments_of(number);
+            changes.extend(moments.map(|(stamp, _)| Key::Moment(number, stamp).remove()));
+            row.epochs.drain(..row.epochs.len() - 1);
+        }
+        changes.push(Key::Volume(number).put(&row));
+        self.change(changes)
+    }
+
+    /// Names a moment.
+    pub fn add_mark(&mut self, volume: &str, mark: &str, stamp: Stamp) -> Result<(), Error> {
+        check_name(mark)?;
+        let number = self.number(volume)?;
+        if !self.rows.volumes[&number].history.is_on() {
+            return Err(Error::NoHistory(volume.to_owned()));
+        }
+        if self.mark_of(number, mark).is_some() {
+            let (volume, mark) = (volume.to_owned(), mark.to_owned());
+            return Err(Error::MarkExists { volume, mark });
+        }
+        let written = self.activities[&number].written.load(Ordering::Relaxed);
+        let row = MomentRow { written, kind: MomentKind::Mark(mark.to_owned()) };
+        self.change(vec![Key::Moment(number, stamp).put(&row)])
     }
 
     /// Records how far a walk has come.
     pub fn note_walk(&mut self, branch: Branch, next: u64) -> Result<(), Error> {
-        let table = self.table.with_durability(Durability::Relaxed);
-        table.put(&walk_key(branch), &encode(&next))?;
-        self.walks.insert(branch, next);
-        Ok(())
+        let changes = vec![Key::Walk(branch).put(&next)];
+        self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
     }
 
     /// A walk has come to the end. A branch at which nobody looks is gone, and its parent is
     /// walked: it may have been needed for this branch only.
     pub fn end_walk(&mut self, branch: Branch) -> Result<(), Error> {
-        let mut changes = vec![(walk_key(branch), None)];
-        let parent = self.branches.get(&branch).and_then(|row| row.parent);
-        let is_over = self.kept(branch) == Kept::default();
-        let next = parent.filter(|_| is_over).map(|(parent, _)| Branch(parent));
-        if is_over {
-            changes.push((branch_key(branch), None));
+        let mut changes = vec![Key::Walk(branch).remove()];
+        if self.rows.kept(branch) == Kept::default() {
+            changes.push(Key::Branch(branch).remove());
+            let parent = self.rows.branches.get(&branch).and_then(|row| row.parent);
+            changes.extend(parent.map(|(parent, _)| Key::Walk(Branch(parent)).put(&0_u64)));
         }
-        changes.extend(next.map(|parent| (walk_key(parent), Some(encode(&0_u64)))));
-        self.commit(&changes)?;
-        self.walks.remove(&branch);
-        if is_over {
-            self.branches.remove(&branch);
-        }
-        self.walks.extend(next.map(|parent| (parent, 0)));
-        Ok(())
+        self.change(changes)
     }
 
     /// Records what is stable, without waiting for that to be durable.
     pub fn settle(&mut self, settled: SettledRow) -> Result<(), Error> {
-        let table = self.table.with_durability(Durability::Relaxed);
-        table.put(SETTLED_KEY, &encode(&settled))?;
+        let changes = vec![Key::Settled.put(&settled)];
+        self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
         self.settled = settled;
         Ok(())
+    }
+}
+
+/// How a new volume begins.
+#[derive(Clone, Copy, Debug)]
+pub enum Beginning {
+    /// All zeros, of so many bytes.
+    Empty { bytes: u64, since: Stamp },
+    /// As something else is or was.
+    Clone { of: Look, since: Stamp },
+    /// It always shows this.
+    View(Look),
+}
+
+impl Beginning {
+    fn since(&self) -> Stamp {
+        match self {
+            Self::Empty { since, .. } | Self::Clone { since, .. } => *since,
+            Self::View(look) => look.at,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Empty { bytes, .. } => *bytes,
+            Self::Clone { of, .. } | Self::View(of) => of.bytes,
+        }
     }
 }

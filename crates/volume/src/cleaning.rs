@@ -21,7 +21,9 @@ use crate::payload::{Part, Payload, key_of_place};
 use crate::slots::Slots;
 
 /// Share of all slots that may be dead, in per cent, before cleaning begins.
-const DEAD_PERCENT_MAX: usize = 20;
+pub const DEAD_PERCENT_MAX: usize = 20;
+/// The same when the devices are full.
+pub const DEAD_PERCENT_MAX_FULL: usize = 5;
 
 /// A segment that may be cleaned.
 #[derive(Default)]
@@ -42,9 +44,9 @@ impl Candidate {
 }
 
 impl Payload {
-    /// Cleans one segment if too many slots are dead; returns whether it did.
-    pub fn clean(&self) -> Result<bool, Error> {
-        let Some((segment, homes)) = self.choose() else { return Ok(false) };
+    /// Cleans one segment if more slots are dead, in per cent; returns whether it did.
+    pub fn clean(&self, dead_percent_max: usize) -> Result<bool, Error> {
+        let Some((segment, homes)) = self.choose(dead_percent_max) else { return Ok(false) };
         for home in homes {
             self.move_out_of(&segment, home)?;
         }
@@ -52,7 +54,7 @@ impl Payload {
     }
 
     /// The segment that it is best to clean now, and the homes of which parts are in it.
-    fn choose(&self) -> Option<(Arc<ReservedExtent>, BTreeSet<u64>)> {
+    fn choose(&self, dead_percent_max: usize) -> Option<(Arc<ReservedExtent>, BTreeSet<u64>)> {
         let state = self.state.lock();
         let slots = usize::from(self.slots_per_home);
         let survivors = state.survivors.as_ref().map(|(segment, _)| segment);
@@ -78,7 +80,7 @@ impl Payload {
         }
         let living: usize = candidates.values().map(|(_, candidate)| candidate.living).sum();
         let all = candidates.len() * slots;
-        if (all - living) * 100 <= all * DEAD_PERCENT_MAX {
+        if (all - living) * 100 <= all * dead_percent_max {
             return None;
         }
         let worth = |candidate: &Candidate| candidate.worth(slots, state.next_home);
@@ -135,11 +137,19 @@ impl Payload {
         let has_room = |(_, next): &(Arc<ReservedExtent>, u16)| *next < self.slots_per_home;
         let (segment, base) = match now.filter(has_room) {
             Some(now) => now,
-            None => (self.reserve()?, 0),
+            None => (self.reserve_or_spare()?, 0),
         };
         let slots = most.min(self.slots_per_home - base);
         self.state.lock().survivors = Some((Arc::clone(&segment), base + slots));
         Ok((segment, base, slots))
+    }
+
+    /// A new segment, or the spare one if the devices are full.
+    fn reserve_or_spare(&self) -> Result<Arc<ReservedExtent>, Error> {
+        match self.reserve() {
+            Err(error) if error.is_full() => self.state.lock().spare.take().ok_or(error),
+            reserved => reserved,
+        }
     }
 
     /// Records that the part of a home in a segment has become these, which are stable.

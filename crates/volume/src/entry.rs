@@ -36,6 +36,17 @@ pub struct Entry {
     pub content: Content,
 }
 
+impl Entry {
+    /// How many slots it has.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        match &self.content {
+            Content::Zero => 0,
+            Content::Payload { checksums, .. } => checksums.len() as u64,
+        }
+    }
+}
+
 /// The content of the blocks of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {

@@ -42,13 +42,42 @@ pub enum Error {
         /// Size of the volume in bytes.
         volume_bytes: u64,
     },
-    /// A moment that has yet to come, or of which the history has been trimmed.
-    #[error("{stamp} us after 1970 is not in the history of the volume, which begins at {first}")]
+    /// A moment that has yet to come, or has left the history.
+    #[error(
+        "{stamp} us after 1970 is not in the history of volume {volume:?}, which is from {first} \
+         to {last}"
+    )]
     NoMoment {
+        /// The volume.
+        volume: String,
         /// The moment.
         stamp: u64,
         /// The first one that is kept.
         first: u64,
+        /// The last one: now.
+        last: u64,
+    },
+    /// The volume keeps nothing of its past but snapshots: let it keep a history first.
+    #[error("volume {0:?} keeps no history; `upsweep volume history` lets it keep one from now on")]
+    NoHistory(String),
+    /// What is compared has been deleted, or has left the history: begin again with another moment.
+    #[error("a moment of volume {0:?} that is compared has been deleted, or has left the history")]
+    Forgotten(String),
+    /// No mark of this name, in the history of this volume.
+    #[error("volume {volume:?} has no mark {mark:?} in its history")]
+    NoMark {
+        /// The volume.
+        volume: String,
+        /// The mark.
+        mark: String,
+    },
+    /// The name of a mark is taken: choose another.
+    #[error("volume {volume:?} has a mark {mark:?} already; nothing was changed")]
+    MarkExists {
+        /// The volume.
+        volume: String,
+        /// The mark.
+        mark: String,
     },
     /// The volume can only be read.
     #[error("volume {0:?} can only be read; make a clone of it to write")]
@@ -69,4 +98,11 @@ pub enum Error {
     /// The store refused; the error says what to do.
     #[error(transparent)]
     Store(#[from] upsweep::Error),
+}
+
+impl Error {
+    /// Whether the devices are full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Store(upsweep::Error::Retry(upsweep::RetryError::Full { .. })))
+    }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use upsweep::Store;
-//! use upsweep_volume::{Acknowledge, Volumes};
+//! use upsweep_volume::{Acknowledge, Past, Volumes};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = Store::in_memory()?;
@@ -17,7 +17,7 @@
 //! volumes.snapshot(&["disk"], "before")?;
 //! disk.zero(0, 1 << 40, Acknowledge::Written)?;
 //!
-//! let was = volumes.clone_volume("disk", Some("before"), "was")?;
+//! let was = volumes.view("disk", Past::Snapshot("before"), "was")?;
 //! let mut found = [0; 5];
 //! was.read(4096, &mut found)?;
 //! assert_eq!(&found, b"hello");
@@ -34,29 +34,42 @@
 //! | `versions` | which version of a block is seen, and which are needed |
 //! | `zeros` | long spans of zeros |
 //! | `stamps` | the order of changes |
-//! | `catalog` | volumes, snapshots, branches |
+//! | `history` | which moments of its past a volume keeps |
+//! | `changes` | what has changed between two moments |
+//! | `sight` | what somebody sees through several branches |
+//! | `rows`, `catalog` | volumes, snapshots, histories, branches |
 //! | `slots`, `payload` | where payload is |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
+//! | `usage` | how much space volumes take |
 //! | `volumes`, `volume` | the interface: all volumes, and one |
 //!
 //! The design and its reasons are in `docs/decisions/0054-volumes-are-one-versioned-map.md`.
 
 mod address;
 mod catalog;
+mod changes;
 mod cleaning;
 mod entry;
 mod error;
+mod history;
 mod payload;
+mod rows;
+mod sight;
 mod slots;
 mod stamps;
 mod trim;
+mod usage;
 mod versions;
 mod volume;
 mod volumes;
 mod zeros;
 
 pub use address::BLOCK_BYTES;
+pub use catalog::Past;
+pub use changes::Changes;
 pub use error::Error;
-pub use volume::{Acknowledge, Volume};
-pub use volumes::{VolumeInfo, Volumes};
+pub use rows::{History, MomentKind};
+pub use usage::{Usage, VolumeUsage};
+pub use volume::{Acknowledge, Extent, ExtentKind, Volume};
+pub use volumes::{MomentInfo, VolumeInfo, Volumes};

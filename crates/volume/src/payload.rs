@@ -54,6 +54,10 @@ pub struct State {
     in_flight: BTreeMap<Physical, u16>,
     /// Segments without homes, some of which may still be read.
     retired: Vec<Arc<ReservedExtent>>,
+    /// Slots that a write took and did not use.
+    unused: Vec<Physical>,
+    /// A segment for cleaning when the devices are full.
+    pub spare: Option<Arc<ReservedExtent>>,
     /// A segment of each device that has been written to since its last flush.
     unflushed: BTreeMap<u16, Arc<ReservedExtent>>,
 }
@@ -84,6 +88,9 @@ struct PartRow {
     present: Option<Slots>,
 }
 
+/// Slots that no one needs any more, by home: they are dead once that is recorded.
+pub type Burial = BTreeMap<u64, Slots>;
+
 /// Consecutive slots that are to be written.
 pub struct Piece {
     pub first: Physical,
@@ -111,9 +118,34 @@ fn key(home: u64, kind: u8) -> [u8; 9] {
     key
 }
 
+/// What the table has of a home.
+struct HomeRows {
+    dead: Slots,
+    /// None if it has been given up.
+    parts: Vec<PartRow>,
+}
+
+/// The rows of all homes.
+fn read_rows(table: &Table, slots_per_home: u16) -> Result<BTreeMap<u64, HomeRows>, Error> {
+    let mut homes = BTreeMap::new();
+    for record in table.iter() {
+        let (key, value) = record?;
+        let malformed = || Error::Tables(format!("home {:02x?}", &*key));
+        let (home, kind) = key.split_first_chunk().ok_or_else(malformed)?;
+        let none = || HomeRows { dead: Slots::none(slots_per_home), parts: Vec::new() };
+        let rows = homes.entry(u64::from_be_bytes(*home)).or_insert_with(none);
+        match kind {
+            [DEAD] => rows.dead = Slots::from_bytes(&value),
+            [PLACE] => rows.parts = postcard::from_bytes(&value).map_err(|_| malformed())?,
+            _ => return Err(malformed()),
+        }
+    }
+    Ok(homes)
+}
+
 impl Payload {
     /// Opens the payload of a store; homes up to `last` have been used. Segments without a home are
-    /// given back.
+    /// given back, but for the spare one.
     pub fn open(store: &Store, slots_per_home: u16, last: u64) -> Result<Self, Error> {
         let table = store.table(TABLE)?.with_durability(Durability::Relaxed);
         let segments = store.blocks().extents(table.space())?;
@@ -124,29 +156,9 @@ impl Payload {
                 ((extent.device.0, extent.offset), Arc::new(segment))
             })
             .collect();
-        let mut homes = BTreeMap::new();
-        for record in table.iter() {
-            let (key, value) = record?;
-            let malformed = || Error::Tables(format!("home {:02x?}", &*key));
-            let (home, kind) = key.split_first_chunk().ok_or_else(malformed)?;
-            let home = u64::from_be_bytes(*home);
-            match kind {
-                [DEAD] => {
-                    // In key order the dead come first.
-                    homes.insert(home, (Slots::from_bytes(&value), None));
-                }
-                [PLACE] => {
-                    let rows = postcard::from_bytes(&value).map_err(|_| malformed())?;
-                    let entry = homes.entry(home).or_insert((Slots::none(slots_per_home), None));
-                    entry.1 = Some(rows);
-                }
-                _ => return Err(malformed()),
-            }
-        }
+        let homes = read_rows(&table, slots_per_home)?;
         let mut found = BTreeMap::new();
-        for (number, (dead, rows)) in homes {
-            // Without a place it was given up.
-            let rows: Vec<PartRow> = rows.unwrap_or_default();
+        for (number, HomeRows { dead, parts: rows }) in homes {
             let part = |row: PartRow| {
                 let missing = || Error::Tables(format!("a segment of home {number} is missing"));
                 let segment = segments.get(&(row.device, row.offset)).ok_or_else(missing)?;
@@ -160,6 +172,7 @@ impl Payload {
             }
         }
         segments.retain(|_, segment| Arc::strong_count(segment) == 1);
+        let spare = segments.pop_first().map(|(_, segment)| segment);
         for segment in segments.into_values() {
             let segment = Arc::into_inner(segment).expect("no one else has it");
             store.blocks().give_extent_back(segment)?;
@@ -172,6 +185,8 @@ impl Payload {
             survivors: None,
             in_flight: BTreeMap::new(),
             retired: Vec::new(),
+            unused: Vec::new(),
+            spare,
             unflushed: BTreeMap::new(),
         };
         Ok(Self {
@@ -204,7 +219,13 @@ impl Payload {
                 Some((home, next)) if next + slots <= self.slots_per_home => {
                     Physical { home, slot: next }
                 }
-                _ => Physical { home: self.open_home(&mut state)?, slot: 0 },
+                _ => match self.open_home(&mut state) {
+                    Ok(home) => Physical { home, slot: 0 },
+                    Err(error) => {
+                        state.leave(&pieces);
+                        return Err(error);
+                    }
+                },
             };
             state.open = Some((first.home, first.slot + slots));
             state.in_flight.insert(first, *slots);
@@ -215,20 +236,35 @@ impl Payload {
         Ok(pieces)
     }
 
+    /// Takes note that pieces will not be written.
+    pub fn leave(&self, pieces: &[Piece]) {
+        self.state.lock().leave(pieces);
+    }
+
     /// Opens the next home, in a segment of its own; what is left of the last one stays unused.
+    /// The last segment of full devices is for cleaning.
     fn open_home(&self, state: &mut State) -> Result<u64, Error> {
-        let mut batch = self.store.batch();
-        if let Some((home, next)) = state.open.take() {
-            let rest: Vec<Physical> =
-                (next..self.slots_per_home).map(|slot| Physical { home, slot }).collect();
-            state.bury(&rest, self.slots_per_home, &self.table, &mut batch);
+        if state.spare.is_none() {
+            state.spare = Some(self.reserve()?);
         }
         let (number, segment) = (state.next_home, self.reserve()?);
+        let rest = state.open.iter().flat_map(|(home, next)| {
+            (*next..self.slots_per_home).map(|slot| Physical { home: *home, slot })
+        });
+        let unused: Vec<Physical> = rest.chain(state.unused.iter().copied()).collect();
+        let mut batch = self.store.batch();
+        let burial = state.bury(&unused, self, &mut batch);
         let (dead, living) = (Slots::none(self.slots_per_home), self.slots_per_home);
-        let parts = vec![Part { segment, base: 0, present: None }];
+        let parts = vec![Part { segment: Arc::clone(&segment), base: 0, present: None }];
         let home = Home { parts, dead, living };
         batch.put(&self.table, &key_of_place(number), &home.row());
-        batch.commit(Durability::Relaxed)?;
+        if let Err(error) = batch.commit(Durability::Relaxed) {
+            state.retire(segment);
+            return Err(error.into());
+        }
+        state.open = None;
+        state.unused.clear();
+        state.end_burial(burial);
         state.homes.insert(number, home);
         state.next_home += 1;
         Ok(number)
@@ -240,9 +276,13 @@ impl Payload {
         Ok(Arc::new(self.blocks().reserve_extent(self.table.space(), bytes)?))
     }
 
-    /// Adds to a batch that no one needs these slots; returns how many of them were not dead.
-    pub fn bury(&self, slots: &[Physical], batch: &mut Batch) -> usize {
-        self.state.lock().bury(slots, self.slots_per_home, &self.table, batch)
+    /// Adds to a batch that no one needs these slots; see [`State::end_burial`].
+    pub fn bury<'a>(
+        &self,
+        slots: impl IntoIterator<Item = &'a Physical>,
+        batch: &mut Batch,
+    ) -> Burial {
+        self.state.lock().bury(slots, self, batch)
     }
 
     /// Declares that no one needs any slots from `from` on but these.
@@ -255,8 +295,9 @@ impl Payload {
         let others: Vec<Physical> =
             slots.filter(|slot| *slot >= from && !needed.contains(slot)).collect();
         let mut batch = self.store.batch();
-        state.bury(&others, self.slots_per_home, &self.table, &mut batch);
+        let burial = state.bury(&others, self, &mut batch);
         batch.commit(Durability::Relaxed)?;
+        state.end_burial(burial);
         Ok(())
     }
 
@@ -281,9 +322,12 @@ impl Payload {
         let parts = over.into_iter().flat_map(|(_, home)| home.parts);
         parts.for_each(|part| state.retire(part.segment));
         let unread = state.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1);
-        let unread: Vec<Arc<ReservedExtent>> = unread.collect();
-        drop(state);
+        let mut unread: Vec<Arc<ReservedExtent>> = unread.collect();
         let count = unread.len();
+        if state.spare.is_none() {
+            state.spare = unread.pop();
+        }
+        drop(state);
         for segment in unread {
             let segment = Arc::into_inner(segment).expect("no one else has it");
             self.blocks().give_extent_back(segment)?;
@@ -372,22 +416,41 @@ impl Part {
 }
 
 impl State {
-    fn bury(&mut self, slots: &[Physical], most: u16, table: &Table, batch: &mut Batch) -> usize {
-        let mut by_home: BTreeMap<u64, Slots> = BTreeMap::new();
-        let mut count = 0;
+    /// Takes note that pieces will not be written.
+    fn leave(&mut self, pieces: &[Piece]) {
+        for Piece { first, slots, .. } in pieces {
+            self.in_flight.remove(first);
+            self.unused.extend((0..*slots).map(|nth| first.plus(nth)));
+        }
+    }
+
+    /// Adds to a batch that no one needs these slots.
+    fn bury<'a>(
+        &self,
+        slots: impl IntoIterator<Item = &'a Physical>,
+        payload: &Payload,
+        batch: &mut Batch,
+    ) -> Burial {
+        let mut burial = Burial::new();
         for slot in slots {
-            if let Some(home) = self.homes.get_mut(&slot.home)
-                && home.dead.add(slot.slot)
-            {
-                home.living -= 1;
-                by_home.entry(slot.home).or_insert_with(|| Slots::none(most)).add(slot.slot);
-                count += 1;
+            if self.homes.get(&slot.home).is_some_and(|home| !home.dead.has(slot.slot)) {
+                let none = || Slots::none(payload.slots_per_home);
+                burial.entry(slot.home).or_insert_with(none).add(slot.slot);
             }
         }
-        for (home, slots) in by_home {
-            batch.update(table, &key(home, DEAD), BIT_OR, slots.bytes());
+        for (home, slots) in &burial {
+            batch.update(&payload.table, &key(*home, DEAD), BIT_OR, slots.bytes());
         }
-        count
+        burial
+    }
+
+    /// Takes in that slots are dead: that is recorded now.
+    pub fn end_burial(&mut self, burial: Burial) {
+        for (home, slots) in burial {
+            if let Some(home) = self.homes.get_mut(&home) {
+                home.living -= slots.iter().filter(|slot| home.dead.add(*slot)).count() as u16;
+            }
+        }
     }
 
     /// Where the first of consecutive slots of a home are.

@@ -19,6 +19,8 @@ pub struct Stamps {
 
 struct State {
     last: Stamp,
+    /// From which moment on looks that are being taken need what there is, and how many do.
+    looks: BTreeMap<Stamp, usize>,
     /// Changes with payload that is not written yet.
     in_flight: BTreeMap<Stamp, InFlight>,
 }
@@ -50,10 +52,16 @@ pub struct Change<'a> {
     pub stamp: Stamp,
 }
 
+/// A look that is being taken, until this is dropped.
+pub struct Looking<'a> {
+    stamps: &'a Stamps,
+    from: Stamp,
+}
+
 impl Stamps {
     /// All changes up to `last` were made in earlier sessions.
     pub fn after(last: Stamp) -> Self {
-        let state = State { last, in_flight: BTreeMap::new() };
+        let state = State { last, looks: BTreeMap::new(), in_flight: BTreeMap::new() };
         Self { gate: RwLock::new(()), state: Mutex::new(state) }
     }
 
@@ -78,6 +86,19 @@ impl Stamps {
         act(stamp)
     }
 
+    /// Begins a look at the present, which may take a while.
+    pub fn look(&self) -> Looking<'_> {
+        let mut state = self.state.lock();
+        let from = state.before_all_in_flight();
+        *state.looks.entry(from).or_default() += 1;
+        Looking { stamps: self, from }
+    }
+
+    /// From which moment on someone looks; [`Stamp::NOW`] if nobody does.
+    pub fn first_look(&self) -> Stamp {
+        self.state.lock().looks.first_key_value().map_or(Stamp::NOW, |(from, _)| *from)
+    }
+
     /// Later stamps are after this one.
     pub fn advance(&self, to: Stamp) {
         let mut state = self.state.lock();
@@ -95,15 +116,21 @@ impl Stamps {
         let state = self.state.lock();
         match state.in_flight.first_key_value() {
             None => Written { stamp: state.last, seq: last, first: None },
-            Some((stamp, first)) => {
+            Some((_, first)) => {
                 let slots = state.in_flight.values().filter_map(|change| change.first);
-                Written { stamp: Stamp(stamp.0 - 1), seq: first.after, first: slots.min() }
+                let stamp = state.before_all_in_flight();
+                Written { stamp, seq: first.after, first: slots.min() }
             }
         }
     }
 }
 
 impl State {
+    /// The last stamp of which all changes up to it are declared and written.
+    fn before_all_in_flight(&self) -> Stamp {
+        self.in_flight.first_key_value().map_or(self.last, |(first, _)| Stamp(first.0 - 1))
+    }
+
     fn next(&mut self, now_us: u64) -> Stamp {
         self.last = Stamp(now_us.max(self.last.0 + 1));
         self.last
@@ -123,6 +150,25 @@ impl Change<'_> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         self.stamps.state.lock().in_flight.remove(&self.stamp);
+    }
+}
+
+impl Looking<'_> {
+    /// From which moment on it needs what there is.
+    pub fn from(&self) -> Stamp {
+        self.from
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        let mut state = self.stamps.state.lock();
+        if let Some(count) = state.looks.get_mut(&self.from) {
+            *count -= 1;
+            if *count == 0 {
+                state.looks.remove(&self.from);
+            }
+        }
     }
 }
 

@@ -5,9 +5,10 @@
 //! made versions needless, such as the end of a snapshot, the branch is walked.
 //!
 //! Invariants: what is trimmed is superseded by a version whose payload is stable, and was not
-//! needed at any moment that is kept, or could be kept later; an entry is deleted and its slots die
-//! in one record.
+//! needed at any moment that is kept, or could be kept later, nor by anyone who was looking at the
+//! present before it was superseded; an entry is deleted and its slots die in one record.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use upsweep::layers::runtime::{BlockVisitor, VisitedBlock};
 
 use crate::address::{Branch, Stamp};
 use crate::entry::{self, Entry};
+use crate::stamps::Stamps;
 use crate::versions::{Kept, Trim, Versions};
 use crate::zeros::LongZeros;
 
@@ -46,6 +48,8 @@ pub type Trims = Vec<(Branch, Trim)>;
 /// trimmed of them. It may miss entries of the first and the last chunk.
 pub struct Trimmer<'a> {
     needs: &'a Needs,
+    /// Someone looks at moments from here on, of any branch.
+    looks: Stamp,
     zeros: &'a LongZeros,
     chunk: Option<(Branch, u64)>,
     /// No entries are missing.
@@ -57,15 +61,16 @@ pub struct Trimmer<'a> {
 }
 
 impl<'a> Trimmer<'a> {
-    /// One that has seen nothing.
-    pub fn new(needs: &'a Needs, zeros: &'a LongZeros) -> Self {
+    /// One that has seen nothing. Someone looks at moments from `looks` on, of any branch.
+    pub fn new(needs: &'a Needs, looks: Stamp, zeros: &'a LongZeros) -> Self {
         let (entries, trims) = (Vec::new(), Vec::new());
-        Self { needs, zeros, chunk: None, is_whole: false, is_partial: true, entries, trims }
+        let (chunk, is_whole, is_partial) = (None, false, true);
+        Self { needs, looks, zeros, chunk, is_whole, is_partial, entries, trims }
     }
 
     /// As [`Trimmer::new`], for whole chunks only.
-    pub fn whole(needs: &'a Needs, zeros: &'a LongZeros) -> Self {
-        Self { is_whole: true, ..Self::new(needs, zeros) }
+    pub fn whole(needs: &'a Needs, looks: Stamp, zeros: &'a LongZeros) -> Self {
+        Self { is_whole: true, ..Self::new(needs, looks, zeros) }
     }
 
     /// Takes the next record of the map; what is no entry is left alone.
@@ -91,7 +96,11 @@ impl<'a> Trimmer<'a> {
         let long_zeros = self.zeros.over(branch, chunk);
         let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
         let is_partial = is_partial && !self.is_whole;
-        let trim = versions.trim(kept, self.needs.until, *has_parent || is_partial);
+        let kept = match self.looks {
+            Stamp::NOW => Cow::Borrowed(kept),
+            from => Cow::Owned(kept.and_from(from)),
+        };
+        let trim = versions.trim(&kept, self.needs.until, *has_parent || is_partial);
         if !trim.entries.is_empty() || !trim.dead.is_empty() {
             self.trims.push((branch, trim));
         }
@@ -109,6 +118,7 @@ pub struct Visitor {
     /// Of the map's table.
     pub format: Arc<dyn BlockFormat>,
     pub shared: Arc<Shared>,
+    pub stamps: Arc<Stamps>,
 }
 
 /// What the visitor shares with those who trim. None of its locks is held while anyone waits for
@@ -128,7 +138,7 @@ impl BlockVisitor for Visitor {
     fn visit(&self, block: &VisitedBlock<'_>) {
         let needs = Arc::clone(&self.shared.needs.lock());
         let zeros = self.shared.zeros.read();
-        let mut trimmer = Trimmer::new(&needs, &zeros);
+        let mut trimmer = Trimmer::new(&needs, self.stamps.first_look(), &zeros);
         let seen = self.format.for_each(block.key, block.body, &mut |key, value| {
             trimmer.see(key, value.bytes);
         });

@@ -21,24 +21,37 @@ pub enum Seen {
     Slot(Physical, u32),
 }
 
-/// The moments of a branch that someone may look at.
+/// The moments of a branch that someone may look at: ranges in order, apart from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Snapshots and the moments at which other branches begin, in order.
-    pub moments: Vec<Stamp>,
-    /// Every moment from here on: the present alone is [`Stamp::NOW`]. `None` if nobody looks at
-    /// the present either.
-    pub since: Option<Stamp>,
-}
+pub struct Kept(Vec<(Stamp, Stamp)>);
 
 impl Kept {
+    /// Those of ranges that may touch, in any order, from the first to the last moment of each. The
+    /// present is at [`Stamp::NOW`].
+    pub fn new(mut ranges: Vec<(Stamp, Stamp)>) -> Self {
+        ranges.sort_unstable();
+        let mut kept: Vec<(Stamp, Stamp)> = Vec::with_capacity(ranges.len());
+        for (from, to) in ranges {
+            match kept.last_mut() {
+                Some((_, end)) if from <= *end => *end = to.max(*end),
+                _ => kept.push((from, to)),
+            }
+        }
+        Self(kept)
+    }
+
+    /// These, and every moment from `from` on.
+    #[must_use]
+    pub fn and_from(&self, from: Stamp) -> Self {
+        Self::new(self.0.iter().copied().chain([(from, Stamp::NOW)]).collect())
+    }
+
     /// Whether one of them is at or after `from` and before `until` (`None`: there is no end).
     #[must_use]
     pub fn is_any_in(&self, from: Stamp, until: Option<Stamp>) -> bool {
-        let first = self.moments.partition_point(|moment| *moment < from);
+        let first = self.0.partition_point(|(_, to)| *to < from);
         let is_before_end = |moment: Stamp| until.is_none_or(|until| moment < until);
-        self.moments.get(first).is_some_and(|moment| is_before_end(*moment))
-            || self.since.is_some_and(|since| is_before_end(since.max(from)))
+        self.0.get(first).is_some_and(|(start, _)| is_before_end(from.max(*start)))
     }
 }
 
@@ -196,26 +209,26 @@ mod tests {
     }
 
     fn any_kept() -> impl Strategy<Value = Kept> {
-        let moments = prop::collection::btree_set(0..160_u64, 0..4);
-        let since = prop_oneof![
-            Just(None),
-            Just(Some(Stamp::NOW)),
-            (0..160_u64).prop_map(|at| Some(Stamp(at)))
-        ];
-        (moments, since).prop_map(|(moments, since)| Kept {
-            moments: moments.into_iter().map(Stamp).collect(),
-            since,
+        let ranges = prop::collection::vec((0..160_u64, prop_oneof![Just(0), 0..60_u64]), 0..4);
+        let since = prop_oneof![Just(160), Just(u64::MAX), 0..160_u64];
+        (ranges, since, any::<bool>()).prop_map(|(ranges, since, has_present)| {
+            let mut all: Vec<(u64, u64)> =
+                ranges.into_iter().map(|(from, more)| (from, from + more)).collect();
+            all.extend(has_present.then_some((since, u64::MAX)));
+            kept(&all)
         })
     }
 
+    fn kept(ranges: &[(u64, u64)]) -> Kept {
+        Kept::new(ranges.iter().map(|(from, to)| (Stamp(*from), Stamp(*to))).collect())
+    }
+
+    const NOW: (u64, u64) = (u64::MAX, u64::MAX);
+
     /// All moments that are kept, as far as they can differ.
     fn looked_at(kept: &Kept) -> Vec<Stamp> {
-        let ends = (0..170).map(Stamp).chain([Stamp::NOW]);
-        ends.filter(|at| {
-            kept.is_any_in(*at, Some(Stamp(at.0.saturating_add(1))))
-                || (*at == Stamp::NOW && kept.since.is_some())
-        })
-        .collect()
+        let ends = (0..230).map(Stamp).chain([Stamp::NOW]);
+        ends.filter(|at| kept.0.iter().any(|(from, to)| (from..=to).contains(&at))).collect()
     }
 
     fn or_zero(seen: [Seen; BLOCKS], has_parent: bool) -> [Seen; BLOCKS] {
@@ -241,8 +254,8 @@ mod tests {
         let entries = [entry(10, 3, false), entry(20, 3, false)];
         let versions = Versions { chunk: CHUNK, entries: &entries, long_zeros: &[] };
         let trim = |moments: &[u64], settled| {
-            let moments = moments.iter().copied().map(Stamp).collect();
-            let kept = Kept { moments, since: Some(Stamp::NOW) };
+            let moments = moments.iter().map(|moment| (*moment, *moment)).chain([NOW]);
+            let kept = kept(&moments.collect::<Vec<_>>());
             versions.trim(&kept, Stamp(settled), false).entries
         };
         assert_eq!(trim(&[], 30), [(span(3), Stamp(10))]);
@@ -250,7 +263,7 @@ mod tests {
         assert_eq!(trim(&[10], 30), []);
         assert_eq!(trim(&[19], 30), []);
         assert_eq!(trim(&[], 19), [], "the next one may be lost in a power cut");
-        let unseen = Kept { moments: vec![Stamp(15)], since: None };
+        let unseen = kept(&[(15, 15)]);
         assert_eq!(versions.trim(&unseen, Stamp(30), false).entries, [(span(3), Stamp(20))]);
     }
 
@@ -258,8 +271,7 @@ mod tests {
     fn a_chunk_of_which_some_blocks_are_needed_stays_without_the_others() {
         let entries = [entry(10, 16, false), entry(20, 3, false), entry(30, 5, true)];
         let versions = Versions { chunk: CHUNK, entries: &entries, long_zeros: &[] };
-        let kept = Kept { moments: Vec::new(), since: Some(Stamp::NOW) };
-        let trim = versions.trim(&kept, Stamp(30), false);
+        let trim = versions.trim(&kept(&[NOW]), Stamp(30), false);
         let dead = |slot| Physical { home: 10, slot };
         assert_eq!(trim, Trim { entries: Vec::new(), dead: vec![dead(3), dead(5)] });
     }

@@ -1,6 +1,5 @@
 //! One volume: reads and writes.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,17 +8,20 @@ use upsweep::Durability;
 use upsweep::layers::device::{Buffer, Class, WriteMode};
 
 use crate::address::{
-    BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, Stamp, chunk_of,
-    spans,
+    BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
 };
-use crate::entry::{self, Content, Entry};
+use crate::catalog::{Activity, Look};
+use crate::entry::{Content, Entry};
 use crate::error::Error;
-use crate::versions::{Seen, Versions};
-use crate::volumes::{Inner, malformed};
+use crate::sight::Sight;
+use crate::versions::Seen;
+use crate::volumes::Inner;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// How often a read looks up again what has been trimmed in between.
+/// How often a read begins again because the volume was rolled back or resized meanwhile.
 const READ_TRIES: usize = 100;
+/// Blocks of which [`Volume::status`] says at a time what they are: 1 GiB.
+const STATUS_BLOCKS_MAX: u64 = 1 << 18;
 /// Blocks whose entries are declared in one record.
 const RECORD_BLOCKS: u64 = 16 * CHUNK_BLOCKS;
 
@@ -42,18 +44,34 @@ pub struct Volume {
     pub(crate) number: u32,
 }
 
-/// What a volume looks at.
-struct Shape {
+/// A change of a volume that may declare its records, as long as this is there.
+struct Entered<'a> {
+    _gate: RwLockReadGuard<'a, ()>,
     branch: Branch,
-    bytes: u64,
-    at: Stamp,
+    activity: Arc<Activity>,
 }
 
-/// A volume that is written to, and its branch when that began.
-#[derive(Clone, Copy)]
-struct Target {
-    volume: u32,
-    branch: Branch,
+/// What a range of a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What it is.
+    pub kind: ExtentKind,
+}
+
+/// Kinds of ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtentKind {
+    /// It reads as zeros and takes no space.
+    Zero,
+    /// It has been written.
+    Data {
+        /// 0: to the volume itself; 1: to what it was cloned from or rolled back to, before; 2: to
+        /// what that was cloned from, and so on.
+        depth: u16,
+    },
 }
 
 /// Blocks that a request covers in whole or in part.
@@ -62,27 +80,36 @@ fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
 }
 
 impl Volume {
-    fn shape(&self) -> Result<Shape, Error> {
-        let catalog = self.inner.catalog.read();
-        let gone = || Error::NoVolume(format!("number {}", self.number));
-        let row = catalog.volumes.get(&self.number).ok_or_else(gone)?;
-        let at = row.fixed_at.map_or(Stamp::NOW, Stamp);
-        Ok(Shape { branch: Branch(row.branch), bytes: row.bytes, at })
+    fn look(&self) -> Result<Look, Error> {
+        self.inner.catalog.read().shown(self.number)
     }
 
-    fn check(&self, offset: u64, bytes: u64) -> Result<Shape, Error> {
-        let shape = self.shape()?;
-        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= shape.bytes);
-        let volume_bytes = shape.bytes;
-        if is_inside { Ok(shape) } else { Err(Error::OutOfRange { offset, bytes, volume_bytes }) }
+    fn check(&self, offset: u64, bytes: u64) -> Result<Look, Error> {
+        let look = self.look()?;
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= look.bytes);
+        let volume_bytes = look.bytes;
+        if is_inside { Ok(look) } else { Err(Error::OutOfRange { offset, bytes, volume_bytes }) }
     }
 
     /// Checks that a range can be written.
-    fn check_write(&self, offset: u64, bytes: u64) -> Result<Target, Error> {
-        let shape = self.check(offset, bytes)?;
-        match shape.at == Stamp::NOW {
-            true => Ok(Target { volume: self.number, branch: shape.branch }),
-            false => Err(Error::ReadOnly(format!("number {}", self.number))),
+    fn check_write(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        self.check(offset, bytes)?;
+        let catalog = self.inner.catalog.read();
+        match catalog.rows.volumes.get(&self.number) {
+            Some(row) if row.fixed_at.is_some() => Err(Error::ReadOnly(row.name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it can only be read, because it shows a moment in the past of another one.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`] if it has been deleted.
+    pub fn is_read_only(&self) -> Result<bool, Error> {
+        match self.check_write(0, 0) {
+            Ok(()) => Ok(false),
+            Err(Error::ReadOnly(_)) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 
@@ -91,7 +118,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NoVolume`] if it has been deleted.
     pub fn bytes(&self) -> Result<u64, Error> {
-        Ok(self.shape()?.bytes)
+        Ok(self.look()?.bytes)
     }
 
     /// Reads `into.len()` bytes at `offset`. Cost: a look-up in the map for neighbouring blocks,
@@ -101,16 +128,62 @@ impl Volume {
     /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`];
     /// [`Error::Store`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let shape = self.check(offset, into.len() as u64)?;
         let blocks = blocks_of(offset, into.len() as u64);
         if offset.is_multiple_of(BLOCK_BYTES) && (into.len() as u64).is_multiple_of(BLOCK_BYTES) {
-            return self.inner.read_blocks(shape.branch, shape.at, blocks, into);
+            return self.read_blocks(offset, blocks, into);
         }
+        self.check(offset, into.len() as u64)?;
         let mut whole = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
         let from = (offset - blocks.start * BLOCK_BYTES) as usize;
-        self.inner.read_blocks(shape.branch, shape.at, blocks, &mut whole)?;
+        self.read_blocks(offset, blocks, &mut whole)?;
         into.copy_from_slice(&whole[from..from + into.len()]);
         Ok(())
+    }
+
+    /// Reads whole blocks; `offset` is for messages.
+    fn read_blocks(&self, offset: u64, blocks: Range<u64>, into: &mut [u8]) -> Result<(), Error> {
+        for _ in 0..READ_TRIES {
+            let _looking = self.inner.stamps.look();
+            let bytes = blocks.end * BLOCK_BYTES - offset;
+            let look = self.check(offset, bytes)?;
+            let sight = self.inner.see(&self.inner.line(look), blocks.clone())?;
+            let is_read = self.inner.read_seen(look.branch, &sight, blocks.clone(), into)?;
+            // If it looks at something else now, what was looked at may have been trimmed.
+            if self.look()? == look && is_read {
+                return Ok(());
+            }
+        }
+        let (branch, reason) = (self.look()?.branch.0, "its payload is missing".to_owned());
+        Err(Error::Damaged { branch, block: blocks.start, reason })
+    }
+
+    /// What a range is, as far as it is known without reading payload: extents in order, the first
+    /// of which begins at `offset`. They cover the range, or its first GiB or so. Cost: a scan of
+    /// the map for the range.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::NoVolume`]; [`Error::Store`].
+    pub fn status(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, Error> {
+        let _looking = self.inner.stamps.look();
+        let look = self.check(offset, bytes)?;
+        let mut blocks = blocks_of(offset, bytes);
+        blocks.end = blocks.end.min(blocks.start + STATUS_BLOCKS_MAX);
+        let sight = self.inner.see(&self.inner.line(look), blocks.clone())?;
+        let mut extents: Vec<Extent> = Vec::new();
+        for block in blocks {
+            let found = sight.of(block);
+            let kind = match found.seen {
+                Seen::Slot(..) => ExtentKind::Data { depth: found.depth },
+                Seen::Absent | Seen::Zero => ExtentKind::Zero,
+            };
+            let from = offset.max(block * BLOCK_BYTES);
+            let bytes = (offset + bytes).min((block + 1) * BLOCK_BYTES) - from;
+            match extents.last_mut() {
+                Some(last) if last.kind == kind => last.bytes += bytes,
+                _ => extents.push(Extent { bytes, kind }),
+            }
+        }
+        Ok(extents)
     }
 
     /// Writes `data` at `offset`. Blocks that are covered in part are read first. Cost: the payload
@@ -118,22 +191,21 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::ReadOnly`]; [`Error::NoVolume`]; [`Error::Store`], after
-    /// which the range has its old or its new content, block by block.
+    /// which the range has its old or its new content, block by block, once the store is open
+    /// again.
     pub fn write(&self, offset: u64, data: &[u8], acknowledge: Acknowledge) -> Result<(), Error> {
-        let target = self.check_write(offset, data.len() as u64)?;
+        self.check_write(offset, data.len() as u64)?;
         let blocks = blocks_of(offset, data.len() as u64);
         let whole_bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
         if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
-            return self.inner.write_blocks(target, blocks, data, acknowledge);
+            return self.inner.write_blocks(self.number, blocks, data, acknowledge);
         }
-        let locks = self.inner.partial.lock();
+        let _locks = self.inner.partial.lock();
         let mut whole = vec![0; whole_bytes as usize];
         let from = (offset - blocks.start * BLOCK_BYTES) as usize;
-        self.inner.read_blocks(target.branch, Stamp::NOW, blocks.clone(), &mut whole)?;
+        self.read_blocks(blocks.start * BLOCK_BYTES, blocks.clone(), &mut whole)?;
         whole[from..from + data.len()].copy_from_slice(data);
-        let written = self.inner.write_blocks(target, blocks, &whole, acknowledge);
-        drop(locks);
-        written
+        self.inner.write_blocks(self.number, blocks, &whole, acknowledge)
     }
 
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
@@ -141,7 +213,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`].
     pub fn zero(&self, offset: u64, bytes: u64, acknowledge: Acknowledge) -> Result<(), Error> {
-        let target = self.check_write(offset, bytes)?;
+        self.check_write(offset, bytes)?;
         let (end, first) = (offset + bytes, offset.next_multiple_of(BLOCK_BYTES));
         let last = end / BLOCK_BYTES * BLOCK_BYTES;
         if first >= last {
@@ -153,7 +225,9 @@ impl Volume {
         if last < end {
             self.write(last, &vec![0; (end - last) as usize], acknowledge)?;
         }
-        self.inner.zero_blocks(target, first / BLOCK_BYTES..last / BLOCK_BYTES, acknowledge)
+        let blocks = first / BLOCK_BYTES..last / BLOCK_BYTES;
+        let zero = || self.inner.zero_blocks(self.number, blocks.clone(), acknowledge);
+        self.inner.with_room(zero)
     }
 
     /// Makes everything durable that was acknowledged before the call, of all volumes of the store.
@@ -175,21 +249,34 @@ impl Acknowledge {
 }
 
 impl Inner {
-    /// Lets a change of a volume declare its records, unless the volume has been deleted, or looks
-    /// at another branch, since the change began.
-    fn enter(&self, target: Target) -> Result<RwLockReadGuard<'_, ()>, Error> {
+    /// Lets a change of blocks of a volume declare its records, if they are still in it.
+    fn enter(&self, volume: u32, blocks: &Range<u64>) -> Result<Entered<'_>, Error> {
         let gate = self.stamps.enter();
         let catalog = self.catalog.read();
-        let now = catalog.volumes.get(&target.volume);
-        match now.is_some_and(|row| row.branch == target.branch.0) {
-            true => Ok(gate),
-            false => Err(Error::NoVolume(format!("number {}", target.volume))),
+        let Look { branch, bytes: volume_bytes, .. } = catalog.shown(volume)?;
+        if blocks.end * BLOCK_BYTES > volume_bytes {
+            let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
+            return Err(Error::OutOfRange {
+                offset: blocks.start * BLOCK_BYTES,
+                bytes,
+                volume_bytes,
+            });
+        }
+        let activity = Arc::clone(&catalog.activities[&volume]);
+        Ok(Entered { _gate: gate, branch, activity })
+    }
+
+    /// Acts, and once more if the devices are full and room can be made.
+    fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        match act() {
+            Err(error) if error.is_full() && self.make_room()? => act(),
+            done => done,
         }
     }
 
     fn write_blocks(
         &self,
-        target: Target,
+        volume: u32,
         blocks: Range<u64>,
         data: &[u8],
         acknowledge: Acknowledge,
@@ -197,7 +284,7 @@ impl Inner {
         let parts = data.chunks((RECORD_BLOCKS * BLOCK_BYTES) as usize);
         for (first, data) in blocks.step_by(RECORD_BLOCKS as usize).zip(parts) {
             let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
-            self.write_record(target, blocks, data, acknowledge)?;
+            self.with_room(|| self.write_record(volume, blocks.clone(), data, acknowledge))?;
         }
         Ok(())
     }
@@ -205,16 +292,16 @@ impl Inner {
     /// Writes payload and record at the same time.
     fn write_record(
         &self,
-        target: Target,
+        volume: u32,
         blocks: Range<u64>,
         data: &[u8],
         acknowledge: Acknowledge,
     ) -> Result<(), Error> {
         let start = blocks.start;
+        let entered = self.enter(volume, &blocks)?;
         let spans: Vec<Span> = spans(blocks, CHUNK_LEVEL).collect();
         let lengths: Vec<u16> =
             spans.iter().map(|span| (span.blocks().end - span.blocks().start) as u16).collect();
-        let gate = self.enter(target)?;
         let change = self.stamps.begin(self.now_us(), self.last_seq());
         let pieces = self.payload.allocate(&change, &lengths)?;
         let checksums = |span: &Span| {
@@ -232,153 +319,77 @@ impl Inner {
                 content: Content::Payload { first: piece.first, checksums: checksums(span) },
             })
             .collect();
-        let declared = self.declare(target.branch, &entries, acknowledge.durability());
-        drop(gate);
+        let branch = entered.branch;
+        let declared = self.declare(branch, &entries, acknowledge.durability());
+        let ticket = declared.inspect_err(|_| self.payload.leave(&pieces))?;
+        entered.activity.note(change.stamp, data.len() as u64);
+        drop(entered);
         let mode = match acknowledge {
             Acknowledge::Written => WriteMode::Cached,
             Acknowledge::Durable => WriteMode::Stable,
         };
-        let written = self.payload.write(&pieces, data, mode);
-        let ticket = declared?;
-        if let Err(error) = written {
-            // If this fails too, the store is closed, and the next open does it.
-            self.withdraw(target.branch, &entries)?;
-            return Err(error);
-        }
+        // If it fails the store is closed, and the next open drops the entries.
+        self.payload.write(&pieces, data, mode)?;
         if acknowledge == Acknowledge::Durable {
             ticket.wait()?;
         }
-        Ok(())
-    }
-
-    /// Removes entries whose payload could not be written.
-    fn withdraw(&self, branch: Branch, entries: &[Entry]) -> Result<(), Error> {
-        let mut batch = self.store.batch();
-        for Entry { span, stamp, .. } in entries {
-            batch.delete(&self.map, &entry::key(branch, *span, *stamp));
-        }
-        batch.commit(Durability::Wait)?;
         Ok(())
     }
 
     fn zero_blocks(
         &self,
-        target: Target,
+        volume: u32,
         blocks: Range<u64>,
         acknowledge: Acknowledge,
     ) -> Result<(), Error> {
-        let gate = self.enter(target)?;
+        let entered = self.enter(volume, &blocks)?;
         let change = self.stamps.begin(self.now_us(), self.last_seq());
         let entry = |span| Entry { span, stamp: change.stamp, content: Content::Zero };
         let entries: Vec<Entry> = spans(blocks, LEVEL_MAX).map(entry).collect();
-        let ticket = self.declare(target.branch, &entries, acknowledge.durability())?;
-        let mut zeros = self.trimming.zeros.write();
-        for entry in entries.iter().filter(|entry| entry.span.level > CHUNK_LEVEL) {
-            zeros.add(target.branch, entry.span, entry.stamp);
-        }
-        drop((zeros, gate));
+        let ticket = self.declare(entered.branch, &entries, acknowledge.durability())?;
+        self.add_long_zeros(entered.branch, &entries);
+        entered.activity.note(change.stamp, 0);
+        drop(entered);
         if acknowledge == Acknowledge::Durable {
             ticket.wait()?;
         }
         Ok(())
     }
 
-    /// What blocks of a branch are at a moment.
-    fn look_up(&self, branch: Branch, at: Stamp, blocks: Range<u64>) -> Result<Vec<Seen>, Error> {
-        let mut seen = vec![Seen::Absent; (blocks.end - blocks.start) as usize];
-        let line = self.catalog.read().line(branch, at);
-        for (branch, at) in line {
-            if !seen.contains(&Seen::Absent) {
-                break;
-            }
-            let chunks = chunk_of(blocks.start)..=chunk_of(blocks.end - 1);
-            let mut entries = self.entries(branch, chunks.clone())?;
-            for chunk in chunks {
-                let entries = entries.remove(&chunk).unwrap_or_default();
-                let long_zeros = self.trimming.zeros.read().over(branch, chunk);
-                let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
-                let first = chunk * CHUNK_BLOCKS;
-                for (block, found) in (first..).zip(versions.at(at)) {
-                    if blocks.contains(&block) {
-                        let known = &mut seen[(block - blocks.start) as usize];
-                        *known = if *known == Seen::Absent { found } else { *known };
-                    }
-                }
-            }
+    /// Takes in the long ones of entries of zeros.
+    pub fn add_long_zeros(&self, branch: Branch, entries: &[Entry]) {
+        let mut zeros = self.trimming.zeros.write();
+        for entry in entries.iter().filter(|entry| entry.span.level > CHUNK_LEVEL) {
+            zeros.add(branch, entry.span, entry.stamp);
         }
-        Ok(seen)
     }
 
-    /// The entries of chunks of a branch, long spans excepted.
-    fn entries(
-        &self,
-        branch: Branch,
-        chunks: std::ops::RangeInclusive<u64>,
-    ) -> Result<BTreeMap<u64, Vec<Entry>>, Error> {
-        let [from, to] = entry::keys_of_chunks(branch, chunks);
-        let mut entries: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
-        for record in self.map.scan(from..to) {
-            let (key, value) = record?;
-            let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-            if let Some(chunk) = entry::chunk_of_span(entry.span) {
-                entries.entry(chunk).or_default().push(entry);
-            }
-        }
-        Ok(entries)
-    }
-
-    fn read_blocks(
-        &self,
-        branch: Branch,
-        at: Stamp,
-        blocks: Range<u64>,
-        into: &mut [u8],
-    ) -> Result<(), Error> {
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        // What was looked up may be superseded and trimmed before it is read.
-        for _ in 0..READ_TRIES {
-            let seen = self.look_up(branch, at, blocks.clone())?;
-            if self.read_seen(branch, blocks.start, &seen, into)? {
-                return Ok(());
-            }
-        }
-        let reason = "its payload is missing".to_owned();
-        Err(Error::Damaged { branch: branch.0, block: blocks.start, reason })
-    }
-
-    /// Reads blocks from `first` on that have been looked up; returns whether all payload is still
-    /// there.
+    /// Reads blocks that have been seen; returns whether all payload is still there.
     fn read_seen(
         &self,
         branch: Branch,
-        first: u64,
-        seen: &[Seen],
+        sight: &Sight,
+        blocks: Range<u64>,
         into: &mut [u8],
     ) -> Result<bool, Error> {
-        let mut next = 0;
-        while next < seen.len() {
-            let Seen::Slot(slot, _) = seen[next] else {
-                into[next * BLOCK..][..BLOCK].fill(0);
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let at = (next - blocks.start) as usize * BLOCK;
+            let Seen::Slot(slot, _) = sight.of(next).seen else {
+                into[at..][..BLOCK].fill(0);
                 next += 1;
                 continue;
             };
-            let checksums: Vec<u32> = seen[next..]
-                .iter()
-                .enumerate()
-                .map_while(|(nth, seen)| match seen {
-                    Seen::Slot(found, checksum) if *found == slot.plus(nth as u16) => {
-                        Some(*checksum)
-                    }
-                    _ => None,
-                })
-                .collect();
-            let bytes = next * BLOCK..(next + checksums.len()) * BLOCK;
-            if !self.read_slots(branch, first + next as u64, slot, &checksums, &mut into[bytes])? {
+            let follows = |(nth, block): (usize, u64)| match sight.of(block).seen {
+                Seen::Slot(found, checksum) if found == slot.plus(nth as u16) => Some(checksum),
+                _ => None,
+            };
+            let checksums: Vec<u32> = (next..blocks.end).enumerate().map_while(follows).collect();
+            let into = &mut into[at..][..checksums.len() * BLOCK];
+            if !self.read_slots(branch, next, slot, &checksums, into)? {
                 return Ok(false);
             }
-            next += checksums.len();
+            next += checksums.len() as u64;
         }
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! All volumes of a store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,11 +8,15 @@ use parking_lot::{Mutex, RwLock};
 use upsweep::layers::device::{Buffer, Class};
 use upsweep::{Durability, Seq, Store, Table, Ticket};
 
-use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Span, Stamp};
-use crate::catalog::{Catalog, SettledRow, VolumeRow};
+use crate::address::{
+    BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
+};
+use crate::catalog::{Beginning, Catalog, Look, Past};
+use crate::cleaning::{DEAD_PERCENT_MAX, DEAD_PERCENT_MAX_FULL};
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::Payload;
+use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
 use crate::trim::{self, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
@@ -25,7 +29,7 @@ const TRIMS_PER_RECORD: usize = 64;
 /// Chunks that a step of a walk looks at.
 const CHUNKS_PER_STEP: usize = 1000;
 /// Chunks of the largest volume.
-const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
+pub const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
 /// Slots of a home: 4 MiB.
 pub const SLOTS_PER_HOME: u16 = 1024;
 
@@ -40,9 +44,16 @@ pub struct Inner {
     pub store: Store,
     pub map: Table,
     pub payload: Payload,
-    pub stamps: Stamps,
+    pub stamps: Arc<Stamps>,
     pub trimming: Arc<trim::Shared>,
     pub catalog: RwLock<Catalog>,
+    /// Up to where all was flushed by the last flush.
+    pub flushed: AtomicU64,
+    /// What had been written to a volume before the horizon of its history when that was last
+    /// walked, by volume.
+    pub walked: Mutex<BTreeMap<u32, u64>>,
+    /// Branches at which nobody looks any more, and when that was seen.
+    abandoned: Mutex<BTreeMap<Branch, Stamp>>,
     /// Held by what works in the background.
     working: Mutex<()>,
     /// Held by writes of parts of blocks, which read the rest first.
@@ -63,6 +74,23 @@ pub struct VolumeInfo {
     pub fixed_at: Option<u64>,
     /// Its snapshots, by name, with their moments in microseconds since the Unix epoch.
     pub snapshots: Vec<(String, u64)>,
+    /// What it keeps of its past beside them.
+    pub history: History,
+    /// The first moment of its history, in microseconds since the Unix epoch.
+    pub history_since: Option<u64>,
+}
+
+/// A moment in the history of a volume that is worth a return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MomentInfo {
+    /// The moment, in microseconds since the Unix epoch: see [`Past::At`].
+    pub at: u64,
+    /// What it is.
+    pub kind: MomentKind,
+    /// Bytes that had been written to the volume until then, since its history began. After a
+    /// crash, what was written after the moment recorded last is not counted.
+    pub written_bytes: u64,
 }
 
 impl Volumes {
@@ -90,9 +118,12 @@ impl Volumes {
             store: store.clone(),
             map,
             payload,
-            stamps: Stamps::after(last),
+            stamps: Arc::new(Stamps::after(last)),
             trimming: Arc::default(),
             catalog: RwLock::new(catalog),
+            flushed: AtomicU64::new(0),
+            walked: Mutex::default(),
+            abandoned: Mutex::default(),
             working: Mutex::new(()),
             partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
@@ -118,16 +149,17 @@ impl Volumes {
         let catalog = self.inner.catalog.read();
         let info = |(number, row): (&u32, &VolumeRow)| VolumeInfo {
             name: row.name.clone(),
-            bytes: row.bytes,
+            bytes: row.now().bytes,
             fixed_at: row.fixed_at,
             snapshots: catalog
-                .snapshots
-                .iter()
-                .filter(|((volume, _), _)| volume == number)
-                .map(|((_, name), snapshot)| (name.clone(), snapshot.stamp))
+                .rows
+                .snapshots_of(*number)
+                .map(|(name, snapshot)| (name.to_owned(), snapshot.stamp))
                 .collect(),
+            history: row.history,
+            history_since: row.history.is_on().then_some(row.horizon),
         };
-        let mut list: Vec<VolumeInfo> = catalog.volumes.iter().map(info).collect();
+        let mut list: Vec<VolumeInfo> = catalog.rows.volumes.iter().map(info).collect();
         list.sort_by(|left, right| left.name.cmp(&right.name));
         list
     }
@@ -137,7 +169,10 @@ impl Volumes {
     /// # Errors
     /// [`Error::BadName`]; [`Error::BadSize`]; [`Error::VolumeExists`]; [`Error::Store`].
     pub fn create(&self, name: &str, bytes: u64) -> Result<Volume, Error> {
-        self.inner.catalog.write().add_volume(name, bytes, None)?;
+        let inner = &self.inner;
+        inner.between(|since| {
+            inner.catalog.write().add_volume(name, Beginning::Empty { bytes, since })
+        })?;
         self.volume(name)
     }
 
@@ -162,32 +197,97 @@ impl Volumes {
         Ok(())
     }
 
-    /// Makes a volume that begins as another one is now, or as it was in a snapshot. Cost: a log
-    /// record, whatever their size.
+    /// Makes a volume that begins as another one is now (`None`), or as it was in the past. Cost: a
+    /// log record, whatever their size.
     ///
     /// # Errors
-    /// [`Error::NoVolume`]; [`Error::NoSnapshot`]; [`Error::BadName`]; [`Error::VolumeExists`];
+    /// [`Error::NoVolume`]; [`Error::NoSnapshot`], [`Error::NoMark`], [`Error::NoMoment`] or
+    /// [`Error::NoHistory`] if there is no such past; [`Error::BadName`]; [`Error::VolumeExists`];
     /// [`Error::Store`].
     pub fn clone_volume(
         &self,
         volume: &str,
-        snapshot: Option<&str>,
+        past: Option<Past<'_>>,
         name: &str,
     ) -> Result<Volume, Error> {
         let inner = &self.inner;
-        inner.between(|stamp| {
+        inner.between(|since| {
             let mut catalog = inner.catalog.write();
-            let source = catalog.volume(volume)?;
-            let (branch, at, bytes) = match snapshot {
-                Some(snapshot) => {
-                    let found = catalog.snapshot(volume, snapshot)?;
-                    (found.branch, found.stamp, found.bytes)
+            let of = match past {
+                Some(past) => catalog.past(volume, past, since)?,
+                None => {
+                    let shown = catalog.shown(catalog.number(volume)?)?;
+                    Look { at: shown.at.min(since), ..shown }
                 }
-                None => (source.branch, source.fixed_at.unwrap_or(stamp.0), source.bytes),
             };
-            catalog.add_volume(name, bytes, Some((Branch(branch), Stamp(at))))
+            catalog.add_volume(name, Beginning::Clone { of, since })
         })?;
         self.volume(name)
+    }
+
+    /// Makes a volume that always shows what another one was in the past, and can only be read. It
+    /// keeps that for as long as it exists. Cost: a log record.
+    ///
+    /// # Errors
+    /// As [`Volumes::clone_volume`].
+    pub fn view(&self, volume: &str, past: Past<'_>, name: &str) -> Result<Volume, Error> {
+        let inner = &self.inner;
+        inner.between(|now| {
+            let mut catalog = inner.catalog.write();
+            let look = catalog.past(volume, past, now)?;
+            catalog.add_volume(name, Beginning::View(look))
+        })?;
+        self.volume(name)
+    }
+
+    /// Makes a volume again what it was in the past, with the size that it had. Its snapshots stay;
+    /// what it is now is gone, unless a snapshot or the history keeps it. Cost: a log record.
+    /// Writes that run meanwhile come before or after it, record by record.
+    ///
+    /// # Errors
+    /// As [`Volumes::clone_volume`]; [`Error::ReadOnly`].
+    pub fn roll_back(&self, volume: &str, to: Past<'_>) -> Result<(), Error> {
+        let inner = &self.inner;
+        // A part of a block must not be put together from both sides.
+        let _no_parts = inner.partial.lock();
+        inner.between(|now| {
+            let mut catalog = inner.catalog.write();
+            let to = catalog.past(volume, to, now)?;
+            catalog.roll_back(volume, to, now)
+        })?;
+        inner.publish_needs(None);
+        Ok(())
+    }
+
+    /// Gives a volume another size, in bytes. What is beyond the end of a smaller one is gone,
+    /// unless a snapshot or the history keeps it; what a larger one gains is zero. Cost: a log
+    /// record.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::BadSize`]; [`Error::ReadOnly`]; [`Error::Store`].
+    pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
+        let inner = &self.inner;
+        inner.between(|stamp| {
+            let mut catalog = inner.catalog.write();
+            let shown = catalog.shown(catalog.number(volume)?)?;
+            let cut = bytes / BLOCK_BYTES..shown.bytes / BLOCK_BYTES;
+            let entry = |span| Entry { span, stamp, content: Content::Zero };
+            let zeros: Vec<Entry> = spans(cut, LEVEL_MAX).map(entry).collect();
+            let mut batch = inner.store.batch();
+            for Entry { span, content, .. } in &zeros {
+                batch.put(
+                    &inner.map,
+                    &entry::key(shown.branch, *span, stamp),
+                    &entry::value(content),
+                );
+            }
+            let ticket = catalog.resize(volume, bytes, stamp, batch)?;
+            inner.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+            inner.add_long_zeros(shown.branch, &zeros);
+            Ok::<(), Error>(())
+        })?;
+        inner.publish_needs(None);
+        Ok(())
     }
 
     /// Gives a volume another name.
@@ -218,13 +318,58 @@ impl Volumes {
     pub fn work(&self) -> Result<bool, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.working.lock();
-        let found = std::mem::take(&mut *inner.trimming.found.lock());
-        let was_any = !found.is_empty();
-        inner.trim(found)?;
-        let has_walked = inner.walk()?;
-        let has_cleaned = inner.payload.clean()?;
-        let has_reclaimed = inner.payload.reclaim()? > 0;
-        Ok(was_any | has_walked | has_cleaned | has_reclaimed)
+        Ok(inner.work(DEAD_PERCENT_MAX)?.is_any)
+    }
+
+    /// Lets a volume keep its past from now on, or for another time or another number of bytes.
+    /// Without a history it forgets all moments but those of its snapshots, and all marks.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::ReadOnly`]; [`Error::Store`].
+    pub fn set_history(&self, volume: &str, history: History) -> Result<(), Error> {
+        let inner = &self.inner;
+        inner.between(|now| inner.catalog.write().set_history(volume, history, now))?;
+        inner.publish_needs(None);
+        Ok(())
+    }
+
+    /// Names the present of a volume, to return to it as long as its history has it. A snapshot
+    /// stays longer. Cost: a log record.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::NoHistory`]; [`Error::BadName`]; [`Error::MarkExists`];
+    /// [`Error::Store`].
+    pub fn mark(&self, volume: &str, mark: &str) -> Result<(), Error> {
+        let inner = &self.inner;
+        inner.between(|now| inner.catalog.write().add_mark(volume, mark, now))
+    }
+
+    /// Moments in the history of a volume that are worth a return, in order.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::NoHistory`].
+    pub fn moments(&self, volume: &str) -> Result<Vec<MomentInfo>, Error> {
+        let catalog = self.inner.catalog.read();
+        let number = catalog.number(volume)?;
+        let row = &catalog.rows.volumes[&number];
+        if !row.history.is_on() {
+            return Err(Error::NoHistory(volume.to_owned()));
+        }
+        let moments = catalog.rows.moments_of(number);
+        let kept = moments.filter(|(stamp, _)| row.horizon <= stamp.0);
+        let info = |(stamp, row): (Stamp, &MomentRow)| MomentInfo {
+            at: stamp.0,
+            kind: row.kind.clone(),
+            written_bytes: row.written,
+        };
+        Ok(kept.map(info).collect())
+    }
+
+    /// A moment between changes, in microseconds since the Unix epoch: a look at it sees all that
+    /// was acknowledged before the call, and nothing that begins after it.
+    #[must_use]
+    pub fn moment(&self) -> u64 {
+        self.inner.between(|stamp| stamp.0)
     }
 
     /// Makes everything durable that was acknowledged before the call.
@@ -236,14 +381,54 @@ impl Volumes {
     }
 }
 
+/// What a step of the work in the background did.
+struct Worked {
+    is_any: bool,
+    segments_free: usize,
+}
+
 impl Inner {
+    /// A step of the work in the background, of which there is one at a time.
+    fn work(&self, dead_percent_max: usize) -> Result<Worked, Error> {
+        self.record_moments()?;
+        let mut is_any = self.advance_histories()?;
+        let found = std::mem::take(&mut *self.trimming.found.lock());
+        is_any |= !found.is_empty();
+        self.trim(found)?;
+        is_any |= self.walk()?;
+        is_any |= self.payload.clean(dead_percent_max)?;
+        let segments_free = self.payload.reclaim()?;
+        Ok(Worked { is_any: is_any | (segments_free > 0), segments_free })
+    }
+
+    /// Makes room on full devices, if there is any to make: it waits for a sweep, which shows what
+    /// has been superseded, and does all the work that waits. Returns whether there is room now.
+    pub fn make_room(&self) -> Result<bool, Error> {
+        let _one_at_a_time = self.working.lock();
+        let mut segments_free = 0;
+        self.flush()?;
+        self.store.sweep()?;
+        loop {
+            let worked = self.work(DEAD_PERCENT_MAX_FULL)?;
+            segments_free += worked.segments_free;
+            if !worked.is_any {
+                return Ok(segments_free > 0);
+            }
+        }
+    }
+
     /// The time of day in microseconds since the Unix epoch.
     pub fn now_us(&self) -> u64 {
         self.store.blocks().time_of_day_us()
     }
 
+    /// The branches that a look goes through.
+    pub fn line(&self, look: Look) -> Vec<(Branch, Stamp)> {
+        self.catalog.read().rows.line(look.branch, look.at)
+    }
+
     /// Acts at a moment between changes.
-    fn between<T>(&self, act: impl FnOnce(Stamp) -> Result<T, Error>) -> Result<T, Error> {
+    pub fn between<T>(&self, act: impl FnOnce(Stamp) -> T) -> T {
         self.stamps.between(self.now_us(), act)
     }
 
@@ -279,51 +464,80 @@ impl Inner {
         let Physical { home, slot } = written.first.map_or(next, |first| first.min(next));
         let (stamp, seq) = (written.stamp.0, written.seq.get());
         self.catalog.write().settle(SettledRow { stamp, seq, home, slot })?;
+        self.flushed.fetch_max(stamp, Ordering::AcqRel);
         self.publish_needs(Some(written.stamp));
         Ok(())
     }
 
     /// Lets trimming know what is needed, and, with `until`, up to which moment: all moments that
     /// are kept before it are in the catalog.
-    fn publish_needs(&self, until: Option<Stamp>) {
+    pub fn publish_needs(&self, until: Option<Stamp>) {
         let catalog = self.catalog.read();
         let mut needs = self.trimming.needs.lock();
         let until = until.map_or(needs.until, |until| until.max(needs.until));
-        *needs = Arc::new(catalog.needs(until));
+        *needs = Arc::new(catalog.rows.needs(until));
     }
 
     /// Lets the sweep show what it writes.
     fn watch_sweeps(&self) -> Result<(), Error> {
         let (blocks, space) = (self.store.blocks(), self.map.space());
         let (format, shared) = (blocks.format_of(space)?, Arc::clone(&self.trimming));
-        Ok(blocks.set_visitor(space, Some(Arc::new(Visitor { format, shared })))?)
+        let visitor = Visitor { format, shared, stamps: Arc::clone(&self.stamps) };
+        Ok(blocks.set_visitor(space, Some(Arc::new(visitor)))?)
     }
 
-    /// Trims what has been found.
+    /// Trims what has been found; the rest waits if the store refuses.
     fn trim(&self, trims: Trims) -> Result<(), Error> {
-        let mut trims = trims.into_iter().peekable();
-        while trims.peek().is_some() {
-            let mut batch = self.store.batch();
-            let mut is_needed = false;
-            for (branch, trim) in trims.by_ref().take(TRIMS_PER_RECORD) {
-                for (span, stamp) in &trim.entries {
-                    batch.delete(&self.map, &entry::key(branch, *span, *stamp));
-                }
-                let died = self.payload.bury(&trim.dead, &mut batch);
-                is_needed |= died > 0 || !trim.entries.is_empty();
+        let mut rest = trims.into_iter();
+        loop {
+            let together: Trims = rest.by_ref().take(TRIMS_PER_RECORD).collect();
+            if together.is_empty() {
+                return Ok(());
             }
-            if is_needed {
-                let ticket = batch.commit(Durability::Relaxed)?;
-                self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+            if let Err(error) = self.trim_together(&together) {
+                self.trimming.found.lock().extend(together.into_iter().chain(rest));
+                return Err(error);
             }
         }
+    }
+
+    /// Trims some chunks in one record.
+    fn trim_together(&self, trims: &Trims) -> Result<(), Error> {
+        let mut batch = self.store.batch();
+        for (branch, trim) in trims {
+            for (span, stamp) in &trim.entries {
+                batch.delete(&self.map, &entry::key(*branch, *span, *stamp));
+            }
+        }
+        let dead = trims.iter().flat_map(|(_, trim)| &trim.dead);
+        let burial = self.payload.bury(dead, &mut batch);
+        if burial.is_empty() && trims.iter().all(|(_, trim)| trim.entries.is_empty()) {
+            return Ok(());
+        }
+        let ticket = batch.commit(Durability::Relaxed)?;
+        self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+        self.payload.state.lock().end_burial(burial);
         Ok(())
+    }
+
+    /// A branch to walk, from which chunk on, and from which moment on someone looks at it.
+    fn next_walk(&self) -> Option<(Branch, u64, Stamp)> {
+        let walks = self.catalog.read().rows.walks.clone();
+        walks.into_iter().find_map(|(branch, next)| {
+            let first_look = self.stamps.first_look();
+            if self.catalog.read().rows.kept(branch) != Kept::default() {
+                return Some((branch, next, first_look));
+            }
+            // Nobody has looked at it since this moment, except those who had begun before.
+            let mut abandoned = self.abandoned.lock();
+            let since = abandoned.entry(branch).or_insert_with(|| self.between(|stamp| stamp));
+            (first_look >= *since).then_some((branch, next, Stamp::NOW))
+        })
     }
 
     /// Walks a part of the next branch that has something to trim; returns whether there is one.
     fn walk(&self) -> Result<bool, Error> {
-        let walk = self.catalog.read().walks.first_key_value().map(|(of, next)| (*of, *next));
-        let Some((branch, next)) = walk else { return Ok(false) };
+        let Some((branch, next, looks)) = self.next_walk() else { return Ok(false) };
         if next == 0 {
             // What was written last can be trimmed, too.
             self.flush()?;
@@ -342,7 +556,7 @@ impl Inner {
             records.push((key, value));
         }
         let zeros = self.trimming.zeros.read();
-        let mut trimmer = Trimmer::whole(&needs, &zeros);
+        let mut trimmer = Trimmer::whole(&needs, looks, &zeros);
         records.iter().for_each(|(key, value)| trimmer.see(key, value));
         let trims = trimmer.end();
         drop(zeros);
@@ -355,7 +569,7 @@ impl Inner {
     }
 
     fn end_walk(&self, branch: Branch) -> Result<(), Error> {
-        let is_over = self.catalog.read().kept(branch) == Kept::default();
+        let is_over = self.catalog.read().rows.kept(branch) == Kept::default();
         if is_over {
             let zeros = self.trimming.zeros.write().forget(branch);
             let mut batch = self.store.batch();
@@ -363,6 +577,7 @@ impl Inner {
                 batch.delete(&self.map, &entry::key(branch, span, stamp));
             }
             batch.commit(Durability::Relaxed)?;
+            self.abandoned.lock().remove(&branch);
         }
         self.catalog.write().end_walk(branch)?;
         self.publish_needs(None);

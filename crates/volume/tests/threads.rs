@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use upsweep::Store;
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Volume, Volumes};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Past, Volume, Volumes};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 const WRITERS: u64 = 4;
@@ -66,7 +66,7 @@ fn read_rounds(volume: &Volume, finished: &[AtomicU64], is_over: &AtomicBool) {
 fn look_at_a_snapshot(volumes: &Volumes, snapshot: &str, finished: &[AtomicU64]) {
     let least: Vec<u64> = finished.iter().map(|round| round.load(Ordering::Acquire)).collect();
     volumes.snapshot(&["disk"], snapshot).expect("taken");
-    let look = volumes.clone_volume("disk", Some(snapshot), "look").expect("made");
+    let look = volumes.clone_volume("disk", Some(Past::Snapshot(snapshot)), "look").expect("made");
     for _ in 0..2 {
         let mut rounds = Vec::new();
         let mut found = vec![0; (WRITERS * BLOCKS) as usize * BLOCK];

@@ -1,7 +1,10 @@
 //! Volumes as their users see them.
 
 use upsweep::Store;
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Volume, Volumes};
+use upsweep_volume::{
+    Acknowledge, BLOCK_BYTES, Error, Extent, ExtentKind, History, MomentKind, Past, Usage, Volume,
+    Volumes,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -44,7 +47,8 @@ fn a_volume_of_any_size_takes_nothing_until_it_is_written() {
     assert_eq!(read(&large, (16 << 50) - 8192, 8192), [[0; 4096], [7; 4096]].concat());
     large.zero(0, 16 << 50, Acknowledge::Durable).expect("zeroed");
     assert_eq!(read(&large, (16 << 50) - 4096, 4096), [0; 4096]);
-    assert_eq!(store.status().reserved_bytes, 64 * BLOCK_BYTES);
+    // One segment for it, and one to spare.
+    assert_eq!(store.status().reserved_bytes, 2 * 64 * BLOCK_BYTES);
     for bytes in [0, 4095, (16 << 50) + 4096] {
         assert_eq!(volumes.create("none", bytes).err(), Some(Error::BadSize(bytes)));
     }
@@ -58,7 +62,7 @@ fn clones_and_snapshots_stay_what_they_were() {
     volumes.snapshot(&["first"], "one").expect("taken");
     write(&first, 0, &[2; 4096]);
     let second = volumes.clone_volume("first", None, "second").expect("made");
-    let third = volumes.clone_volume("first", Some("one"), "third").expect("made");
+    let third = volumes.clone_volume("first", Some(Past::Snapshot("one")), "third").expect("made");
     write(&first, 0, &[3; 4096]);
     write(&second, 4096, &[4; 4096]);
     let fourth = volumes.clone_volume("second", None, "fourth").expect("made");
@@ -107,7 +111,7 @@ fn wrong_names_and_ranges_are_refused() {
         assert_eq!(refused, Err(expected.clone()));
         assert_eq!(disk.zero(offset, bytes, Acknowledge::Written), Err(expected));
     }
-    let missing = volumes.clone_volume("disk", Some("none"), "new").err();
+    let missing = volumes.clone_volume("disk", Some(Past::Snapshot("none")), "new").err();
     let (volume, snapshot) = ("disk".to_owned(), "none".to_owned());
     assert_eq!(missing, Some(Error::NoSnapshot { volume, snapshot }));
     volumes.rename("disk", "other").expect("renamed");
@@ -140,4 +144,103 @@ fn overwriting_again_and_again_needs_little_space() {
         let last = (0..40).rev().find(|round| (block * 7 + round) % 3 == 0).expect("one of three");
         assert_eq!(read(&disk, block * BLOCK_BYTES, 4096), [last as u8; 4096], "block {block}");
     }
+}
+
+#[test]
+fn usage_is_what_would_be_free() {
+    let (store, volumes) = opened();
+    let disk = volumes.create("disk", 4 * MIB).expect("made");
+    write(&disk, 0, &vec![1; MIB as usize]);
+    volumes.snapshot(&["disk"], "one").expect("taken");
+    write(&disk, 0, &vec![2; 256 << 10]);
+    let clone = volumes.clone_volume("disk", None, "clone").expect("made");
+    write(&clone, MIB, &vec![3; 512 << 10]);
+    write(&disk, 2 * MIB, &vec![4; 128 << 10]);
+    let kib = |usage: &Usage, name| {
+        let found = usage.volumes.iter().find(|volume| volume.name == name).expect("listed");
+        [found.own_bytes, found.history_bytes, found.shared_bytes].map(|bytes| bytes >> 10)
+    };
+    let usage = volumes.usage().expect("readable");
+    // Of the disk's own, 256 KiB are in the snapshot only.
+    assert_eq!(kib(&usage, "disk"), [128 + 256, 256, 1024]);
+    assert_eq!(kib(&usage, "clone"), [512, 0, 1024]);
+    assert_eq!(usage.payload_bytes >> 10, 1024 + 256 + 512 + 128);
+    let reserved_bytes = store.status().reserved_bytes;
+    assert_eq!(usage.payload_bytes + usage.reclaimable_bytes, reserved_bytes);
+    volumes.delete("disk").expect("deleted");
+    let usage = volumes.usage().expect("readable");
+    assert_eq!(kib(&usage, "clone"), [1024 + 512, 0, 0]);
+    assert_eq!(usage.payload_bytes >> 10, 1024 + 512);
+}
+
+#[test]
+fn extents_say_what_is_written_and_in_which_volume() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", 1 << 40).expect("made");
+    write(&disk, 4096, &[1; 8192]);
+    let clone = volumes.clone_volume("disk", None, "clone").expect("made");
+    write(&clone, 8192, &[2; 8192]);
+    let zero = |bytes| Extent { bytes, kind: ExtentKind::Zero };
+    let data = |bytes, depth| Extent { bytes, kind: ExtentKind::Data { depth } };
+    let found = clone.status(100, 1 << 20).expect("inside");
+    let rest = (1 << 20) + 100 - 16384;
+    assert_eq!(found, [zero(3996), data(4096, 1), data(8192, 0), zero(rest)]);
+    assert_eq!(disk.status(0, 1 << 40).expect("inside").last(), Some(&zero((1 << 30) - 12288)));
+    volumes.snapshot(&["clone"], "now").expect("taken");
+    clone.zero(0, 12288, Acknowledge::Written).expect("zeroed");
+    let changes = volumes.changes("clone", Past::Snapshot("now"), None).expect("there");
+    let changed: Vec<_> = changes.map(|range| range.expect("readable")).collect();
+    assert_eq!(changed, vec![4096..12288]);
+}
+
+#[test]
+fn volumes_change_their_size_and_go_back() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", MIB).expect("made");
+    write(&disk, 0, &vec![1; MIB as usize]);
+    volumes.snapshot(&["disk"], "large").expect("taken");
+    volumes.resize("disk", 8192).expect("smaller");
+    assert!(matches!(disk.read(8192, &mut [0]), Err(Error::OutOfRange { .. })));
+    volumes.resize("disk", 2 * MIB).expect("larger");
+    assert_eq!(read(&disk, 8190, 4), [1, 1, 0, 0]);
+    assert_eq!(read(&disk, MIB - 1, 2), [0, 0]);
+    volumes.roll_back("disk", Past::Snapshot("large")).expect("rolled back");
+    assert_eq!((disk.bytes(), read(&disk, MIB - 1, 1)), (Ok(MIB), vec![1]));
+    let view = volumes.view("disk", Past::Snapshot("large"), "view").expect("made");
+    let refused = Err(Error::ReadOnly("view".to_owned()));
+    assert_eq!(view.write(0, b"no", Acknowledge::Written), refused);
+    assert_eq!(volumes.resize("view", MIB), refused);
+    assert_eq!(
+        volumes.roll_back("view", Past::Snapshot("large")).err(),
+        Some(Error::NoSnapshot { volume: "view".to_owned(), snapshot: "large".to_owned() })
+    );
+    assert_eq!((disk.is_read_only(), view.is_read_only()), (Ok(false), Ok(true)));
+}
+
+#[test]
+fn without_a_history_there_are_no_moments() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", MIB).expect("made");
+    let none = Some(Error::NoHistory("disk".to_owned()));
+    let at = Past::At(volumes.moment());
+    assert_eq!(volumes.clone_volume("disk", Some(at), "new").err(), none);
+    assert_eq!(
+        (volumes.mark("disk", "m").err(), volumes.moments("disk").err()),
+        (none.clone(), none)
+    );
+    let history = History { bytes: Some(1 << 30), ..History::OFF };
+    volumes.set_history("disk", history).expect("changed");
+    let before = volumes.moment();
+    write(&disk, 0, b"first");
+    volumes.mark("disk", "first").expect("marked");
+    write(&disk, 0, b"later");
+    assert!(matches!(volumes.mark("disk", "first"), Err(Error::MarkExists { .. })));
+    let marked = volumes.view("disk", Past::Mark("first"), "marked").expect("made");
+    let empty = volumes.clone_volume("disk", Some(Past::At(before)), "empty").expect("made");
+    assert_eq!((read(&marked, 0, 5), read(&empty, 0, 5)), (b"first".to_vec(), vec![0; 5]));
+    let future = volumes.view("disk", Past::At(volumes.moment() + 1_000_000_000), "future").err();
+    assert!(matches!(future, Some(Error::NoMoment { .. })), "{future:?}");
+    let kinds: Vec<MomentKind> =
+        volumes.moments("disk").expect("kept").into_iter().map(|moment| moment.kind).collect();
+    assert_eq!(kinds, [MomentKind::Mark("first".to_owned())]);
 }

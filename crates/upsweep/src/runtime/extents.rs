@@ -57,7 +57,8 @@ impl BlockStore {
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
     /// [`RequestError::ExtentLength`];
     /// [`RetryError::Full`](crate::RetryError::Full) if no device has so much in one piece besides
-    /// what waiting updates need: ask for less, or give some back; [`Error::Closed`].
+    /// what waiting updates need, and 1/32 of the devices for updates to come: ask for less, or
+    /// give some back; [`Error::Closed`].
     pub fn reserve_extent(&self, space: SpaceId, bytes: u32) -> Result<ReservedExtent, Error> {
         let (reserved, seq) = self.structural(|core| {
             let (extent, seq) = core.reserve_extent(space, bytes)?;
@@ -149,8 +150,7 @@ impl ReservedExtent {
     ///
     /// # Errors
     /// [`RequestError::OutsideExtent`]; [`ClosedError::WriteFailed`] if the device failed, after
-    /// which the range has any content: the store stays open, so write to another extent, or close
-    /// it; any other [`Error::Closed`].
+    /// which the range has any content and the store is closed; any other [`Error::Closed`].
     pub fn write(
         &self,
         offset: u64,
@@ -161,9 +161,10 @@ impl ReservedExtent {
         self.check_open()?;
         let offset = self.place(offset, buffer.len())?;
         let done = self.perform(class, Operation::Write { offset, buffer, mode })?;
-        let (device, offset) = (self.extent.device, Some(offset));
-        done.result.map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
-        Ok(done.buffer.expect("a write gives its buffer back"))
+        match done.result {
+            Ok(()) => Ok(done.buffer.expect("a write gives its buffer back")),
+            Err(error) => Err(self.close(Some(offset), error)),
+        }
     }
 
     /// Makes stable everything that was written to this and all other extents of the same device
@@ -175,12 +176,16 @@ impl ReservedExtent {
     pub fn flush(&self) -> Result<(), Error> {
         self.check_open()?;
         let done = self.perform(Class::Flush, Operation::Flush)?;
-        let Err(error) = done.result else { return Ok(()) };
-        let failed = ClosedError::WriteFailed { device: self.extent.device, offset: None, error };
+        done.result.map_err(|error| self.close(None, error))
+    }
+
+    /// Closes the store after a failed write or flush; returns why.
+    fn close(&self, offset: Option<u64>, error: DeviceError) -> Error {
+        let failed = ClosedError::WriteFailed { device: self.extent.device, offset, error };
         let mut state = self.shared.lock();
         state.core.close(failed.clone());
         self.shared.pump(state);
-        Err(failed.into())
+        failed.into()
     }
 
     /// Checks that the store takes changes.

@@ -11,6 +11,7 @@ use crate::engine::event::Event;
 use crate::engine::format::record_format::{encode_give_back, encode_reserve};
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::journal::Publish;
+use crate::engine::policy;
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
@@ -25,7 +26,7 @@ impl Core {
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
     /// [`RequestError::ExtentLength`]; [`RetryError::Busy`] while a device grows, or when the log
     /// has no room; [`RetryError::Full`] if no device has so much in one piece besides what waiting
-    /// updates need: ask for less, or give some back.
+    /// updates need, and 1/32 of the devices for others: ask for less, or give some back.
     pub fn reserve_extent(&mut self, space: SpaceId, bytes: u32) -> Result<(Extent, Seq), Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
@@ -35,11 +36,13 @@ impl Core {
         if bytes == 0 || !u64::from(bytes).is_multiple_of(UNIT_BYTES) {
             return Err(RequestError::ExtentLength { bytes }.into());
         }
+        let margin = policy::extent_margin_bytes(self.base.index.space_map.capacity_bytes());
+        let wanted = u64::from(bytes) + margin;
         let kept = self.growth.reserved_bytes(&self.base, 0, 0);
-        let has_room = self.base.index.space_map.free_bytes() >= kept + u64::from(bytes);
+        let has_room = self.base.index.space_map.free_bytes() >= kept + wanted;
         let found = has_room.then(|| self.base.index.space_map.reserve(bytes)).flatten();
         let Some(extent) = found else {
-            let grows = self.growth.begin(&mut self.base, bytes.into());
+            let grows = self.growth.begin(&mut self.base, wanted);
             return Err(if grows { RetryError::Busy.into() } else { self.full_error() });
         };
         let mut payload = Vec::new();

@@ -23,6 +23,9 @@ const KEPT_PART: u64 = 4;
 /// Divisor of the devices that limits the space assumed for shadowing a run: on small ones a run
 /// can never have more.
 const SHADOW_PART: u64 = 16;
+/// Divisor of the devices that gives what reserved extents leave free for updates to come: without
+/// these the owner could not even record what it does not need any more.
+const EXTENT_MARGIN_PART: u64 = 32;
 /// Bytes of a checkpoint per block: its entry in a page of the block table and in a leaf.
 const CHECKPOINT_BYTES_PER_BLOCK: u64 = 64;
 
@@ -70,6 +73,11 @@ pub(in crate::engine) fn checkpoint_bytes(images: u64, blocks: u64, key_bytes: u
 /// Space for the new images of a run while its old ones are still there.
 pub(in crate::engine) fn shadow_bytes(run_bytes: u64, capacity_bytes: u64) -> u64 {
     run_bytes.min(capacity_bytes / SHADOW_PART)
+}
+
+/// Bytes that reserved extents leave free beside what waiting updates need.
+pub(in crate::engine) fn extent_margin_bytes(capacity_bytes: u64) -> u64 {
+    capacity_bytes / EXTENT_MARGIN_PART
 }
 
 /// Bytes that no waiting update may count on: for a checkpoint, and for two runs, one being written

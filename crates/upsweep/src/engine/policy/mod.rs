@@ -49,8 +49,9 @@ pub use creation::{
 };
 pub(super) use growth::{
     ANY_STEP, Demand, HOLES_REFUSED_MAX, PUNCH_BYTES_MAX, REFUSAL_US, ahead_bytes,
-    checkpoint_bytes, doubled_step, excess_bytes, extension_bytes, growth_wanted, half_step,
-    kept_bytes, log_bytes_wanted, reserved_bytes, shadow_bytes, step_bytes,
+    checkpoint_bytes, doubled_step, excess_bytes, extension_bytes, extent_margin_bytes,
+    growth_wanted, half_step, kept_bytes, log_bytes_wanted, reserved_bytes, shadow_bytes,
+    step_bytes,
 };
 pub(super) use pace::{
     CHECKPOINT_WRITES_MAX, HOLDERS_MAX, RETRY_US, are_worth_a_visit, checkpoint_pages_in_flight,

@@ -1,0 +1,163 @@
+//! Histories: which moments of its past a volume keeps, and how they are let go.
+//!
+//! With a history, trimming leaves what any moment from the *horizon* on shows. The horizon moves
+//! forward with time, or as more is written; what it passes is trimmed by the next sweep, or by a
+//! walk once that is a fair share of what is kept. (Mariner: BOSC paper, section 6.6.1.)
+//!
+//! Now and then a moment is recorded, with the bytes that had been written until then: those that
+//! are worth a return, and the only ones at which the bytes of a history are known.
+//!
+//! Invariant: the horizon is recorded before anything is trimmed by it.
+
+use std::sync::atomic::Ordering;
+
+use upsweep::Durability;
+
+use crate::address::{BLOCK_BYTES, Branch, Stamp};
+use crate::catalog::Catalog;
+use crate::error::Error;
+use crate::rows::{Key, MomentKind, MomentRow, RowChange, VolumeRow};
+use crate::volumes::Inner;
+
+/// After so long without a write, in microseconds, the last moment was a quiet one.
+const QUIET_US: u64 = 2_000_000;
+/// Moments are recorded so often in a history, and not more often than once a second.
+const MOMENTS_PER_HISTORY: u64 = 1000;
+const BETWEEN_MOMENTS_US: u64 = 1_000_000;
+/// The horizon moves in steps of a share of the history.
+const STEPS_PER_HISTORY: u64 = 64;
+/// A branch is walked when what was written before the horizon, since the last walk, is at least
+/// this share of what was written after it.
+const WALK_SHARE: u64 = 4;
+
+/// How far the horizon of one volume moves.
+struct Advance {
+    volume: u32,
+    horizon: Stamp,
+    /// Whether its branches are walked.
+    has_walk: bool,
+}
+
+impl VolumeRow {
+    /// Whether it is time to record a moment at `stamp`, with so many bytes written, after `last`.
+    fn is_moment_due(&self, stamp: Stamp, written: u64, last: Option<(Stamp, u64)>) -> bool {
+        let (last, last_written) = last.unwrap_or((Stamp(self.horizon), 0));
+        let since_us = stamp.0.saturating_sub(last.0);
+        let window_us = self.history.window.map(|window| window.as_micros() as u64);
+        let is_time = window_us.is_some_and(|window| since_us >= window / MOMENTS_PER_HISTORY);
+        let bytes = written.saturating_sub(last_written);
+        let is_much = self.history.bytes.is_some_and(|most| bytes >= most / MOMENTS_PER_HISTORY);
+        since_us >= BETWEEN_MOMENTS_US && (is_time || is_much)
+    }
+}
+
+impl Inner {
+    /// Records moments of all volumes that keep a history: the last flush, and quiet ones.
+    pub fn record_moments(&self) -> Result<(), Error> {
+        let now_us = self.now_us();
+        let flushed = Stamp(self.flushed.load(Ordering::Acquire));
+        let complete = self.stamps.written(self.last_seq()).stamp;
+        let mut catalog = self.catalog.write();
+        let mut changes = Vec::new();
+        for (number, row) in catalog.rows.volumes.iter().filter(|(_, row)| row.history.is_on()) {
+            let activity = &catalog.activities[number];
+            let last = Stamp(activity.last.load(Ordering::Relaxed));
+            let written = activity.written.load(Ordering::Relaxed);
+            let known = catalog.rows.moments_of(*number).next_back();
+            let known = known.map(|(stamp, row)| (stamp, row.written));
+            // What comes after the last moment only; there is none without a change.
+            if known.is_some_and(|(stamp, _)| last <= stamp) {
+                continue;
+            }
+            let is_quiet = last <= complete && now_us.saturating_sub(last.0) >= QUIET_US;
+            let (stamp, kind) = match is_quiet {
+                true => (last, MomentKind::Quiet),
+                false => (flushed.min(complete), MomentKind::Flush),
+            };
+            let is_new = known.is_none_or(|(known, _)| known < stamp) && stamp.0 >= row.horizon;
+            if is_new && row.is_moment_due(stamp, written, known) {
+                changes.push(Key::Moment(*number, stamp).put(&MomentRow { written, kind }));
+            }
+        }
+        if !changes.is_empty() {
+            catalog.change_with(self.store.batch(), changes, Durability::Relaxed)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the horizons of all volumes; returns whether any has moved.
+    pub fn advance_histories(&self) -> Result<bool, Error> {
+        let now_us = self.now_us();
+        let mut catalog = self.catalog.write();
+        let numbers: Vec<u32> = catalog.rows.volumes.keys().copied().collect();
+        let advances: Vec<Advance> = numbers
+            .into_iter()
+            .filter_map(|number| self.advance(&catalog, number, now_us))
+            .collect();
+        for advance in &advances {
+            let changes = advance.changes(&catalog);
+            catalog.change_with(self.store.batch(), changes, Durability::Relaxed)?;
+        }
+        drop(catalog);
+        if !advances.is_empty() {
+            self.publish_needs(None);
+        }
+        Ok(!advances.is_empty())
+    }
+
+    /// How far the horizon of a volume moves now, if it does.
+    fn advance(&self, catalog: &Catalog, number: u32, now_us: u64) -> Option<Advance> {
+        let row = &catalog.rows.volumes[&number];
+        let written = catalog.activities[&number].written.load(Ordering::Relaxed);
+        let by_time = row.history.window.and_then(|window| {
+            let window_us = window.as_micros() as u64;
+            let horizon = now_us.saturating_sub(window_us);
+            let is_step = horizon > row.horizon.saturating_add(window_us / STEPS_PER_HISTORY);
+            is_step.then_some(Stamp(horizon))
+        });
+        let by_bytes = row.history.bytes.and_then(|most| {
+            let is_beyond = |row: &MomentRow| written - row.written.min(written) > most;
+            let mut moments = catalog.rows.moments_of(number).rev();
+            moments.find(|(_, row)| is_beyond(row)).map(|(stamp, _)| stamp)
+        });
+        let horizon = by_time.max(by_bytes).filter(|horizon| horizon.0 > row.horizon)?;
+        let passed = catalog.rows.moments_of(number).rev().find(|(stamp, _)| *stamp <= horizon);
+        let before = passed.map_or(0, |(_, row)| row.written);
+        let mut walked = self.walked.lock();
+        let last = walked.entry(number).or_insert(0);
+        // A home is the least that a walk can give back.
+        let least = u64::from(self.payload.slots_per_home) * BLOCK_BYTES;
+        let worth = (written.saturating_sub(before) / WALK_SHARE).max(least);
+        let has_walk = before.saturating_sub(*last) >= worth;
+        *last = if has_walk { before } else { *last };
+        Some(Advance { volume: number, horizon, has_walk })
+    }
+}
+
+impl Advance {
+    /// The rows that change.
+    fn changes(&self, catalog: &Catalog) -> Vec<RowChange> {
+        let mut row = catalog.rows.volumes[&self.volume].clone();
+        row.horizon = self.horizon.0;
+        let branches: Vec<u32> = row.epochs.iter().map(|epoch| epoch.branch).collect();
+        // The epoch of the horizon stays, and those after it.
+        let passed = row.epochs.partition_point(|epoch| epoch.since <= self.horizon.0);
+        row.epochs.drain(..passed.saturating_sub(1));
+        let mut changes = vec![Key::Volume(self.volume).put(&row)];
+        // So does the last moment before it, for what had been written until then.
+        let mut past = catalog.rows.moments_of(self.volume).map(|(stamp, _)| stamp).peekable();
+        while let Some(stamp) = past.next() {
+            if past.peek().is_none_or(|next| *next > self.horizon) {
+                break;
+            }
+            changes.push(Key::Moment(self.volume, stamp).remove());
+        }
+        for branch in branches {
+            let is_left = row.epochs.iter().all(|epoch| epoch.branch != branch);
+            if self.has_walk || is_left {
+                changes.push(Key::Walk(Branch(branch)).put(&0_u64));
+            }
+        }
+        changes
+    }
+}

@@ -1,0 +1,79 @@
+//! Volumes on devices that get full.
+
+use upsweep::layers::device::{DeviceId, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::{CreateOptions, OpenOptions, RetryError, Store};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Volume, Volumes};
+
+const MIB: u64 = 1 << 20;
+const CAPACITY: u64 = 256 * MIB;
+
+fn opened() -> (Store, Volumes) {
+    let memory = MemoryDevices::with_sizes(&[0, 0], 1);
+    let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(memory, 1));
+    bank.with(|devices| devices.set_capacity(DeviceId(0), CAPACITY));
+    let options = OpenOptions::default().memory_bytes(64 << 20).without_threads();
+    let builder = Store::builder().options(options);
+    let sizes = CreateOptions::default().log_bytes(8 << 20);
+    let store = builder.create_on(bank, 1, &sizes).expect("made");
+    let volumes = Volumes::open_with(&store, 256).expect("opens");
+    (store, volumes)
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Store(upsweep::Error::Retry(RetryError::Full { .. })))
+}
+
+fn write(volume: &Volume, block: u64, content: u64) -> Result<(), Error> {
+    let data = content.to_le_bytes().repeat(BLOCK_BYTES as usize / 8);
+    volume.write(block * BLOCK_BYTES, &data, Acknowledge::Written)
+}
+
+fn read(volume: &Volume, block: u64) -> u64 {
+    let mut found = [0; 8];
+    volume.read(block * BLOCK_BYTES, &mut found).expect("readable");
+    u64::from_le_bytes(found)
+}
+
+/// A block of `blocks`, one after another in an order that is not that of their places.
+fn scattered(nth: u64, blocks: u64) -> u64 {
+    nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 & (blocks - 1)
+}
+
+#[test]
+fn a_volume_that_fits_is_overwritten_without_end() {
+    let (_store, volumes) = opened();
+    let blocks = CAPACITY / 2 / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let mut last = vec![0; blocks as usize];
+    // Nobody works in the background: writes make room where they must.
+    for nth in 1..=4 * blocks {
+        let block = scattered(nth, blocks);
+        write(&disk, block, nth).unwrap_or_else(|error| panic!("write {nth}: {error}"));
+        last[block as usize] = nth;
+    }
+    (0..blocks).for_each(|block| assert_eq!(read(&disk, block), last[block as usize]));
+}
+
+#[test]
+fn a_full_device_refuses_writes_until_something_is_discarded() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", 1 << 30).expect("made");
+    let refused = (0..).map(|block| (block, write(&disk, block, block + 1)));
+    let (full, error) = refused
+        .filter_map(|(block, result)| Some((block, result.err()?)))
+        .next()
+        .expect("it gets full");
+    assert!(is_full(&error), "{error}");
+    assert!(full > CAPACITY * 3 / 4 / BLOCK_BYTES, "after {full} blocks");
+    (0..full).for_each(|block| assert_eq!(read(&disk, block), block + 1));
+    // Every second block, so that room has to be made by cleaning.
+    for block in (0..full).step_by(2) {
+        disk.zero(block * BLOCK_BYTES, BLOCK_BYTES, Acknowledge::Written).expect("zeroed");
+    }
+    for block in full..full + full / 4 {
+        write(&disk, block, block + 1).unwrap_or_else(|error| panic!("block {block}: {error}"));
+    }
+    for block in 0..full {
+        assert_eq!(read(&disk, block), if block % 2 == 0 { 0 } else { block + 1 });
+    }
+}
