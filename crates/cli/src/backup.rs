@@ -11,6 +11,7 @@ use upsweep::{
 };
 
 use crate::args::{BackupArgs, RestoreArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, text};
 
@@ -22,13 +23,13 @@ struct Timed<T> {
     seconds: f64,
 }
 
-pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    let store = output::open_for_upkeep(&args.open)?;
+pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
+    let store = context.open_for_upkeep(&args.open)?;
     check(args, &store)?;
     let started = Instant::now();
     // How much an increment copies is not known.
     let all = || store.structures().iter().map(|(_, _, size)| size.records).sum();
-    let bar = output::records_bar(args.since.is_none().then(all));
+    let bar = context.records_bar(args.since.is_none().then(all));
     let draw = |CopyProgress { records, bytes, .. }| {
         if let Some(bar) = &bar {
             output::advance(bar, records, &format!(", {}", text::size(bytes)));
@@ -42,7 +43,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     let summary = made.map_err(explain)?;
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        return output::json(&Timed { summary, seconds });
+        return context.json(&Timed { summary, seconds });
     }
     let BackupSummary { structures, records, puts, deletions, bytes, .. } = summary;
     let path = args.folder.display();
@@ -54,22 +55,21 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
         }
         None => "all of them".to_owned(),
     };
-    output::line(&format!(
+    context.line(&format!(
         "backed up {} with {} to {path}: wrote {written}, {}, in {seconds:.2} s",
         text::counted(structures, "structure"),
         text::counted(records, "record"),
         text::size(bytes),
     ))?;
     if let Some(name) = summary.snapshot {
-        output::line(&format!("kept snapshot {name:?} for increments on this backup"))?;
+        context.line(&format!("kept snapshot {name:?} for increments on this backup"))?;
     }
     if let Some(name) = summary.dropped_snapshot {
-        output::line(&format!("dropped snapshot {name:?} of the earlier backup"))?;
+        context.line(&format!("dropped snapshot {name:?} of the earlier backup"))?;
     }
     for name in summary.left_out {
-        output::line(&format!(
-            "left out {name:?}: only a program that has its kind can back it up"
-        ))?;
+        context
+            .line(&format!("left out {name:?}: only a program that has its kind can back it up"))?;
     }
     Ok(())
 }
@@ -117,10 +117,10 @@ fn is_inside(path: &Path, folder: &Path) -> bool {
     matches!((place, folder.canonicalize()), (Ok(place), Ok(folder)) if place.starts_with(&folder))
 }
 
-pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+pub(crate) fn restore(context: &Context, args: &RestoreArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let template = "[{bar:20}] {percent:>3}%  {msg} records  {decimal_bytes_per_sec}";
-    let bar = output::progress(Some(0), template);
+    let bar = context.progress(Some(0), template);
     let draw = |progress| draw(bar.as_ref(), progress);
     let options = RestoreOptions::default().progress(&draw);
     let builder = Store::builder().memory_bytes(args.memory.in_memory());
@@ -129,11 +129,11 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
     let summary = made.map_err(explain)?;
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        return output::json(&Timed { summary, seconds });
+        return context.json(&Timed { summary, seconds });
     }
     let RestoreSummary { backups, structures, records, bytes, .. } = summary;
     let path = args.store.display();
-    output::line(&format!(
+    context.line(&format!(
         "restored {} with {} to {path}: read {} of {} in {seconds:.2} s",
         text::counted(structures, "structure"),
         text::counted(records, "record"),

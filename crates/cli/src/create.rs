@@ -5,13 +5,14 @@ use upsweep::layers::runtime::read_profiles;
 use upsweep::{CreateOptions, Error, RequestError, Store};
 
 use crate::args::CreateArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// What `--data` and `--log` take.
 const FREE_DEVICE: &str = "a new file, or a raw block device";
 
-pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: CreateArgs) -> Result<(), Failure> {
     let block_bytes = args.block_size.map(|size| u32::try_from(size.0)).transpose();
     let block_bytes = block_bytes.map_err(|_| {
         Failure::Refused("--block-size: a block has at most 1MiB; give less".to_owned())
@@ -42,7 +43,7 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     let status = store.status();
     let path = args.store.display();
     if args.json {
-        return output::json(&json!({
+        return context.json(&json!({
             "store": status.store,
             "path": path.to_string(),
             "block_bytes": status.block_bytes,
@@ -56,7 +57,7 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
         true => format!(" that may become {}", text::size(most)),
         false => String::new(),
     };
-    output::line(&format!(
+    context.line(&format!(
         "made {path}: blocks of {}, a log of {}{most}",
         text::size(u64::from(status.block_bytes)),
         text::size(log)

@@ -2,7 +2,7 @@
 
 mod plot;
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use upsweep::layers::device::{
@@ -14,26 +14,27 @@ use upsweep::layers::runtime::{
 };
 
 use crate::args::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// Where the profile of something that is no store is written, if nothing else is said.
 const OUTPUT: &str = "profile.toml";
 /// Extension of the file beside a profile in which searches for tracks are kept.
 const SEARCHES: &str = "tracks";
 
-pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &DeviceCommand) -> Result<(), Failure> {
     match command {
-        DeviceCommand::Profile(args) => profile(args),
-        DeviceCommand::Show(args) => show(args),
+        DeviceCommand::Profile(args) => profile(context, args),
+        DeviceCommand::Show(args) => show(context, args),
     }
 }
 
-fn show(args: &ShowProfileArgs) -> Result<(), Failure> {
-    print(&read_profiles(&args.file)?, &args.form, None)
+fn show(context: &Context, args: &ShowProfileArgs) -> Result<(), Failure> {
+    print(context, &read_profiles(&args.file)?, &args.form, None)
 }
 
-fn profile(args: &ProfileArgs) -> Result<(), Failure> {
+fn profile(context: &Context, args: &ProfileArgs) -> Result<(), Failure> {
     let found = measurable(&args.path)?;
     let output = match found {
         Measurable::Store => args.path.join(OUTPUT),
@@ -45,21 +46,21 @@ fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         tracks: args.tracks.then(|| output.with_extension(SEARCHES)),
     };
     if found == Measurable::Store {
-        let profiles = with_bar(|progress| measure_store(&args.path, &wanted, progress))?;
+        let profiles = with_bar(context, |progress| measure_store(&args.path, &wanted, progress))?;
         if let Some(copy) = &args.output {
             write(copy, &profiles_to_toml(&profiles))?;
         }
-        return print(&profiles, &args.form, Some(&output));
+        return print(context, &profiles, &args.form, Some(&output));
     }
     if let Measurable::Content(what) = &found
         && wanted.writes
         && !args.overwrite
     {
-        confirm(&args.path, what)?;
+        confirm(context, &args.path, what)?;
     }
     let keep = |profile: &Profile| write(&output, &profiles_to_toml(std::slice::from_ref(profile)));
-    let measured = with_bar(|progress| measure_path(&args.path, &wanted, progress, keep))?;
-    print(&[measured], &args.form, Some(&output))
+    let measured = with_bar(context, |progress| measure_path(&args.path, &wanted, progress, keep))?;
+    print(context, &[measured], &args.form, Some(&output))
 }
 
 /// The file to write, which is checked before a measurement of minutes, not after it.
@@ -75,19 +76,18 @@ fn output_file(args: &ProfileArgs) -> Result<PathBuf, Failure> {
 }
 
 /// Asks whether what is at the path may be overwritten.
-fn confirm(path: &Path, what: &str) -> Result<(), Failure> {
+fn confirm(context: &Context, path: &Path, what: &str) -> Result<(), Failure> {
     let path = path.display();
     let advice = "--read-only measures without writing, --overwrite does not ask";
-    if !std::io::stdin().is_terminal() {
+    if !context.input().is_terminal() {
         return Err(Failure::Refused(format!(
             "{path} has {what}, which measuring would overwrite; {advice}"
         )));
     }
-    let mut stderr = std::io::stderr();
-    write!(stderr, "{path} has {what}. Measuring overwrites it. Go on? [y/N] ")?;
-    stderr.flush()?;
+    let question = format!("{path} has {what}. Measuring overwrites it. Go on? [y/N] ");
+    context.errors().write_all(question.as_bytes())?;
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
+    BufReader::new(context.input()).read_line(&mut answer)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::Refused(format!("nothing was written; {advice}"))),
@@ -96,9 +96,10 @@ fn confirm(path: &Path, what: &str) -> Result<(), Failure> {
 
 /// Measures with a progress bar.
 fn with_bar<T, E: Into<Failure>>(
+    context: &Context,
     measure: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    let bar = output::progress(Some(1), "[{bar:30}] {percent:>3}%  {msg}  {elapsed}, {eta} left");
+    let bar = context.progress(Some(1), "[{bar:30}] {percent:>3}%  {msg}  {elapsed}, {eta} left");
     let mut before = "";
     let measured = measure(&mut |progress: Progress| {
         if let Some(bar) = &bar {
@@ -123,14 +124,19 @@ fn write(path: &Path, content: &str) -> Result<(), Failure> {
 }
 
 /// Prints profiles, and where they were written.
-fn print(profiles: &[Profile], form: &ProfileForm, written: Option<&Path>) -> Result<(), Failure> {
+fn print(
+    context: &Context,
+    profiles: &[Profile],
+    form: &ProfileForm,
+    written: Option<&Path>,
+) -> Result<(), Failure> {
     if let (Some(file), Some(first)) = (&form.svg, profiles.first()) {
         write(file, &plot::draw(first).map_err(Failure::Refused)?)?;
     }
     if form.json {
-        return output::json(&profiles);
+        return context.json(&profiles);
     }
-    let mut out = output::out();
+    let mut out = context.out();
     for profile in profiles {
         show_profile(&mut out, profile)?;
     }

@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 use upsweep::{Error, Value};
 
 use crate::args::{DumpArgs, RecordFormat};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::structure::{Moment, Structure, unless_expired};
 use crate::{output, record, text};
 
-/// How many records are written before the progress bar is brought up to date.
-const RECORDS_PER_DRAWING: usize = 1024;
+/// How many records are written before the progress bar is brought up to date, and interrupts are
+/// looked for.
+const RECORDS_PER_LOOK: usize = 1024;
 
 type Records<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Value), Error>> + 'a>;
 
-pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &DumpArgs) -> Result<(), Failure> {
     // The table comes first: no file is made for one that is not there.
-    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+    let moment = Moment::open(context, &args.open, args.source.at.as_deref())?;
     let name = &args.source.table;
     let records: Records<'_> = match moment.structure(name)? {
         Structure::Table(table) => Box::new(table.iter()),
@@ -35,29 +37,35 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
         }
     };
     if args.file.as_os_str() == "-" {
-        let mut out = output::out();
+        let mut out = context.out();
+        let records = records.map(|record| Ok(record?));
         write_all(records, args.format, &mut out, Failure::from)?;
         return Ok(out.flush()?);
     }
-    let bar = output::records_bar(moment.records_in_blocks(name));
+    let bar = context.records_bar(moment.records_in_blocks(name));
     let records = records.enumerate().map(|(number, record)| {
-        if let Some(bar) = bar.as_ref().filter(|_| number % RECORDS_PER_DRAWING == 0) {
-            output::advance(bar, number as u64, "");
+        if number % RECORDS_PER_LOOK == 0 {
+            bar.iter().for_each(|bar| output::advance(bar, number as u64, ""));
+            context.check()?;
         }
-        record
+        Ok(record?)
     });
-    let written = dump_to_file(Box::new(records), args.format, &args.file);
+    let written = dump_to_file(records, args.format, &args.file);
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
     let written = written?;
     let (records, path) = (text::counted(written, "record"), args.file.display());
-    output::line(&format!("dumped {records} to {path}"))
+    context.line(&format!("dumped {records} to {path}"))
 }
 
 /// Writes a new file and waits until it is on stable media; removes it if that fails. It has its
 /// name only when it is whole: a part of the lines would load as well as all.
-fn dump_to_file(records: Records<'_>, format: RecordFormat, path: &Path) -> Result<u64, Failure> {
+fn dump_to_file(
+    records: impl Iterator<Item = Result<(Vec<u8>, Value), Failure>>,
+    format: RecordFormat,
+    path: &Path,
+) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
     if path.symlink_metadata().is_ok() {
         let problem = format!("{} exists already; name a new file", path.display());
@@ -93,7 +101,7 @@ fn dump_to_file(records: Records<'_>, format: RecordFormat, path: &Path) -> Resu
 
 /// Writes all records; `failed` says what a failed write means. Returns how many there are.
 fn write_all(
-    all: Records<'_>,
+    all: impl Iterator<Item = Result<(Vec<u8>, Value), Failure>>,
     format: RecordFormat,
     out: &mut dyn Write,
     failed: impl Fn(std::io::Error) -> Failure,

@@ -1,10 +1,11 @@
 //! Why a command failed, as one line for people and an exit status for programs.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::ExitCode;
 
 use upsweep::{Error, RequestError, RetryError};
+
+use crate::context::{Context, is_interruption};
 
 /// The failure of a command.
 pub(crate) enum Failure {
@@ -14,29 +15,37 @@ pub(crate) enum Failure {
     Damage(Option<String>),
     /// Bad input, bad usage, or a store that cannot be used now.
     Refused(String),
+    /// The command was interrupted.
+    Interrupted,
     /// The reader of the output has closed it, which is not a failure.
     OutputClosed,
 }
 
+/// Exit status of a command that was interrupted, as shells expect it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 impl Failure {
     /// A file that could not be read or written.
     pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
+        if is_interruption(error) {
+            return Self::Interrupted;
+        }
         Self::Refused(format!("{}: {error}", path.display()))
     }
 
     /// Prints it to standard error and returns the exit status.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self, context: &Context) -> u8 {
         let (status, message) = match self {
             Self::Absent(message) => (1, Some(message)),
             Self::Damage(message) => (1, message.as_ref()),
             Self::Refused(message) => (2, Some(message)),
+            Self::Interrupted => (INTERRUPTED, None),
             Self::OutputClosed => (0, None),
         };
         if let Some(message) = message {
-            // If standard error is closed too, there is no way to report it.
-            drop(writeln!(std::io::stderr(), "upsweep: {message}"));
+            context.note(&format!("upsweep: {message}"));
         }
-        ExitCode::from(status)
+        status
     }
 }
 
@@ -83,6 +92,7 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ if is_interruption(&error) => Self::Interrupted,
             _ => Self::Refused(format!("standard output: {error}")),
         }
     }

@@ -1,9 +1,10 @@
 //! The input of `apply` and `load` as whole lines, as soon as they are there.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::context::Context;
 use crate::failure::Failure;
 
 /// Bytes that one read asks for.
@@ -13,7 +14,8 @@ const LINE_BYTES_MAX: usize = 8 << 20;
 
 /// A file or standard input.
 pub(crate) struct Input {
-    source: Box<dyn Read>,
+    context: Context,
+    source: File,
     path: PathBuf,
     name: String,
     length: Option<u64>,
@@ -27,10 +29,13 @@ pub(crate) struct Input {
 
 impl Input {
     /// Opens `path`; `-` is standard input.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(context: &Context, path: &Path) -> Result<Self, Failure> {
         let is_standard = path.as_os_str() == "-";
-        let (source, name, length): (Box<dyn Read>, _, _) = if is_standard {
-            (Box::new(std::io::stdin().lock()), "standard input".to_owned(), None)
+        let (source, name, length) = if is_standard {
+            let name = "standard input";
+            let source = context.input().try_clone();
+            let source = source.map_err(|error| Failure::file(Path::new(name), &error))?;
+            (source, name.to_owned(), None)
         } else {
             let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
             let found = file.metadata().map_err(|error| Failure::file(path, &error))?;
@@ -39,11 +44,12 @@ impl Input {
                 return Err(Failure::Refused(message));
             }
             let length = found.is_file().then_some(found.len());
-            (Box::new(file), path.display().to_string(), length)
+            (file, path.display().to_string(), length)
         };
         let buffer = vec![0; READ_BYTES];
         let path = PathBuf::from(&name);
-        Ok(Self { source, path, name, length, buffer, given: 0, filled: 0, ended: false })
+        let context = context.clone();
+        Ok(Self { context, source, path, name, length, buffer, given: 0, filled: 0, ended: false })
     }
 
     /// What messages call it.
@@ -91,7 +97,7 @@ impl Input {
             self.buffer.resize(2 * self.filled, 0);
         }
         loop {
-            match self.source.read(&mut self.buffer[self.filled..]) {
+            match self.context.read(&self.source, &mut self.buffer[self.filled..]) {
                 Ok(0) => self.ended = true,
                 Ok(bytes) => self.filled += bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,

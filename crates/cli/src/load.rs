@@ -9,9 +9,10 @@ use serde::Serialize;
 use upsweep::{Error, LoadOptions, RequestError, Value};
 
 use crate::args::{LoadArgs, RecordFormat};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::{output, record, text};
+use crate::{record, tables, text};
 
 /// What was done.
 #[derive(Serialize)]
@@ -24,11 +25,11 @@ struct Summary {
     records_per_second: f64,
 }
 
-pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &LoadArgs) -> Result<(), Failure> {
     // The input comes first: no table is made for a file that is not there.
-    let input = Input::open(&args.file)?;
+    let input = Input::open(context, &args.file)?;
     let name = input.name().to_owned();
-    let store = output::open(&args.open)?;
+    let store = context.open(&args.open)?;
     let (table, is_new) = match store.existing_table(&args.table) {
         Err(Error::Request(RequestError::NoTable(_))) => (store.table(&args.table)?, true),
         Err(Error::Request(RequestError::TableMismatch { found, .. })) => {
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         store.reclaim()?;
     }
     let started = Instant::now();
-    let mut records = Records::new(input, args.format);
+    let mut records = Records::new(context, input, args.format);
     let loaded = table.load(records.by_ref(), LoadOptions::default().fill_percent(args.fill));
     let seconds = started.elapsed().as_secs_f64();
     if let Some(bar) = &records.bar {
@@ -53,8 +54,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         Ok(loaded) => loaded,
         Err(error) => {
             if is_new {
-                // If even that fails, the error above tells why.
-                drop(store.drop_table(&args.table));
+                tables::drop_if_empty(&store, &args.table);
             }
             return Err(match records.failure.take() {
                 Some(Failure::Refused(reason)) => nothing_loaded(&reason),
@@ -64,6 +64,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         }
     };
     print(
+        context,
         &Summary {
             loaded: loaded.records,
             blocks: loaded.blocks,
@@ -92,12 +93,12 @@ fn nothing_loaded(reason: &str) -> Failure {
     Failure::Refused(format!("{reason}; nothing was loaded"))
 }
 
-fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
+fn print(context: &Context, summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json(summary);
+        return context.json(summary);
     }
     let Summary { loaded, bytes, seconds, records_per_second, .. } = summary;
-    output::line(&format!(
+    context.line(&format!(
         "loaded {}, {}, in {seconds:.2} s, {} a second; all are durable",
         text::counted(*loaded, "record"),
         text::size(*bytes),
@@ -120,12 +121,12 @@ struct Records {
 }
 
 impl Records {
-    fn new(input: Input, format: RecordFormat) -> Self {
+    fn new(context: &Context, input: Input, format: RecordFormat) -> Self {
         let template = match input.length() {
             Some(_) => "[{bar:20}] {percent:>3}%  {msg} lines  {decimal_bytes_per_sec}",
             None => "{spinner} {decimal_bytes:>10}  {msg} lines  {decimal_bytes_per_sec}",
         };
-        let bar = output::progress(input.length(), template);
+        let bar = context.progress(input.length(), template);
         Self { input, format, text: Vec::new(), at: 0, lines: 0, bar, failure: None }
     }
 

@@ -1,9 +1,9 @@
 //! The command line of Upsweep: a thin layer over the library, with texts for people.
 //!
 //! One module per command, or per few small ones. Shared modules: `args` (the command line),
-//! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
-//! store, printing), `input` (lines to read), `record` (records as lines), `structure` (structures
-//! of any kind, now or in a snapshot).
+//! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `context` (where a
+//! command runs: its streams, its store, interrupts), `output` (printing), `input` (lines to read),
+//! `record` (records as lines), `structure` (structures of any kind, now or in a snapshot).
 //!
 //! Exit status: 0 success; 1 damage found, or no such key; 2 bad input, bad usage, or a store that
 //! cannot be used now.
@@ -12,6 +12,7 @@ mod apply;
 mod args;
 mod backup;
 mod bench;
+mod context;
 mod create;
 mod device;
 mod dump;
@@ -35,43 +36,51 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command, QuarantineCommand};
+use context::Context;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    let command = Arguments::parse().command;
+    // Without descriptors for its streams no command can run, or say so.
+    let Ok(context) = Context::of_process() else { return ExitCode::from(2) };
+    match run(&context, command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => ExitCode::from(failure.report(&context)),
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(context: &Context, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Create(args) => create::run(args),
-        Command::Apply(args) => apply::run(&args),
-        Command::Get(args) => read::get(&args),
-        Command::Scan(args) => read::scan(&args),
-        Command::Dump(args) => dump::run(&args),
-        Command::Load(args) => load::run(&args),
-        Command::RemoveRange(args) => tables::remove_range(&args),
-        Command::Compact(args) => tables::compact(&args),
-        Command::Backup(args) => backup::backup(&args),
-        Command::Restore(args) => backup::restore(&args),
-        Command::Tables(args) => stat::tables(&args),
-        Command::CreateTable(args) => tables::create(&args),
-        Command::DropTable(args) => tables::drop_table(&args),
-        Command::Clone(args) => tables::clone(&args),
-        Command::Snapshot { command } => snapshot::run(&command),
-        Command::Changes(args) => snapshot::changes(&args),
-        Command::Stat(args) => stat::stat(&args),
-        Command::Verify(args) => verify::run(&args),
-        Command::Repair(args) => verify::repair(&args),
-        Command::Sweep(args) => sweep::run(&args),
-        Command::Quarantine { command: QuarantineCommand::List(args) } => quarantine::list(&args),
-        Command::Quarantine { command: QuarantineCommand::Retry(args) } => quarantine::retry(&args),
-        Command::Quarantine { command: QuarantineCommand::Discard(args) } => {
-            quarantine::discard(&args)
+        Command::Create(args) => create::run(context, args),
+        Command::Apply(args) => apply::run(context, &args),
+        Command::Get(args) => read::get(context, &args),
+        Command::Scan(args) => read::scan(context, &args),
+        Command::Dump(args) => dump::run(context, &args),
+        Command::Load(args) => load::run(context, &args),
+        Command::RemoveRange(args) => tables::remove_range(context, &args),
+        Command::Compact(args) => tables::compact(context, &args),
+        Command::Backup(args) => backup::backup(context, &args),
+        Command::Restore(args) => backup::restore(context, &args),
+        Command::Tables(args) => stat::tables(context, &args),
+        Command::CreateTable(args) => tables::create(context, &args),
+        Command::DropTable(args) => tables::drop_table(context, &args),
+        Command::Clone(args) => tables::clone(context, &args),
+        Command::Snapshot { command } => snapshot::run(context, &command),
+        Command::Changes(args) => snapshot::changes(context, &args),
+        Command::Stat(args) => stat::stat(context, &args),
+        Command::Verify(args) => verify::run(context, &args),
+        Command::Repair(args) => verify::repair(context, &args),
+        Command::Sweep(args) => sweep::run(context, &args),
+        Command::Quarantine { command: QuarantineCommand::List(args) } => {
+            quarantine::list(context, &args)
         }
-        Command::Device { command } => device::run(&command),
-        Command::Bench(args) => bench::run(&args),
+        Command::Quarantine { command: QuarantineCommand::Retry(args) } => {
+            quarantine::retry(context, &args)
+        }
+        Command::Quarantine { command: QuarantineCommand::Discard(args) } => {
+            quarantine::discard(context, &args)
+        }
+        Command::Device { command } => device::run(context, &command),
+        Command::Bench(args) => bench::run(context, &args),
     }
 }

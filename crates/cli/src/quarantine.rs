@@ -7,19 +7,20 @@ use upsweep::layers::structures::array::body_format::index_of;
 use upsweep::{Error, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
 use crate::args::{PickArgs, ShowArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::structure::KnownKind;
-use crate::{output, text};
+use crate::text;
 
-pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
-    let store = output::open_to_read(&args.open)?;
+pub(crate) fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
+    let store = context.open_to_read(&args.open)?;
     let (updates, structures) = (store.quarantined()?, store.structures());
     let is_cell = |update: &QuarantinedUpdate| {
         let is_array = |kind| matches!(KnownKind::of(kind), Some(KnownKind::Array(_)));
         let of = |name: &String| structures.iter().any(|(n, kind, _)| n == name && is_array(kind));
         update.table.as_ref().is_some_and(of)
     };
-    let mut out = output::out();
+    let mut out = context.out();
     if updates.is_empty() && !args.json {
         writeln!(out, "nothing is in quarantine")?;
     }
@@ -36,8 +37,7 @@ pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
         let (updates, path) = (text::counted(waiting, "update"), args.open.store.display());
         let wait = if waiting == 1 { "waits" } else { "wait" };
         // For information only: the list itself is complete.
-        drop(writeln!(
-            std::io::stderr(),
+        context.note(&format!(
             "{updates} {wait} for a sweep, which may refuse some: `upsweep sweep {path}` shows"
         ));
     }
@@ -100,22 +100,22 @@ struct Done {
 }
 
 /// The store, and the updates that were named.
-fn picked(args: &PickArgs) -> Result<(Store, Vec<Vec<u8>>), Failure> {
+fn picked(context: &Context, args: &PickArgs) -> Result<(Store, Vec<Vec<u8>>), Failure> {
     let named: Result<Vec<Vec<u8>>, Error> = args
         .ids
         .iter()
         .map(|id| text::unhex(id).ok_or_else(|| RequestError::NoQuarantined(id.clone()).into()))
         .collect();
     let mut ids = named?;
-    let store = output::open_for_upkeep(&args.open)?;
+    let store = context.open_for_upkeep(&args.open)?;
     if args.all {
         ids = store.quarantined()?.into_iter().map(|update| update.id).collect();
     }
     Ok((store, ids))
 }
 
-pub(crate) fn discard(args: &PickArgs) -> Result<(), Failure> {
-    let (store, ids) = picked(args)?;
+pub(crate) fn discard(context: &Context, args: &PickArgs) -> Result<(), Failure> {
+    let (store, ids) = picked(context, args)?;
     let mut discarded = 0;
     let outcome = ids.iter().try_for_each(|id| {
         store.discard_quarantined(id)?;
@@ -124,20 +124,20 @@ pub(crate) fn discard(args: &PickArgs) -> Result<(), Failure> {
     });
     // Also before a failure: what was done stays done.
     let printed = if args.json {
-        output::json(&json!({ "discarded": discarded }))
+        context.json(&json!({ "discarded": discarded }))
     } else {
-        output::line(&format!("discarded {}", text::counted(discarded, "update")))
+        context.line(&format!("discarded {}", text::counted(discarded, "update")))
     };
     outcome?;
     printed
 }
 
-pub(crate) fn retry(args: &PickArgs) -> Result<(), Failure> {
-    let (store, ids) = picked(args)?;
+pub(crate) fn retry(context: &Context, args: &PickArgs) -> Result<(), Failure> {
+    let (store, ids) = picked(context, args)?;
     let mut done = Done::default();
     let outcome = retry_each(&store, &ids, &mut done);
     // Also before a failure: what was done stays done.
-    let printed = print(&done, args.json);
+    let printed = print(context, &done, args.json);
     outcome?;
     printed
 }
@@ -152,16 +152,16 @@ fn retry_each(store: &Store, ids: &[Vec<u8>], done: &mut Done) -> Result<(), Err
     Ok(())
 }
 
-fn print(done: &Done, json: bool) -> Result<(), Failure> {
+fn print(context: &Context, done: &Done, json: bool) -> Result<(), Failure> {
     let Done { declared, removed } = done;
     if json {
-        return output::json(&json!({"retried": declared, "removed": removed}));
+        return context.json(&json!({"retried": declared, "removed": removed}));
     }
     let removed = match removed {
         0 => String::new(),
         removed => format!("; {removed} removed, their tables are gone"),
     };
-    output::line(&format!("declared {} anew{removed}", text::counted(*declared, "update")))
+    context.line(&format!("declared {} anew{removed}", text::counted(*declared, "update")))
 }
 
 #[cfg(test)]

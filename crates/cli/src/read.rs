@@ -8,9 +8,10 @@ use upsweep::layers::structures::array::INDEX_MAX;
 use upsweep::{Error, Table, Value};
 
 use crate::args::{GetArgs, PrintArgs, ScanArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::structure::{Cells, Moment, Structure, unless_expired};
-use crate::{output, text};
+use crate::text;
 
 /// What names a record.
 enum Key {
@@ -29,8 +30,8 @@ impl Key {
 
 type Records = Box<dyn DoubleEndedIterator<Item = Result<(Key, Value), Error>>>;
 
-pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+pub(crate) fn get(context: &Context, args: &GetArgs) -> Result<(), Failure> {
+    let moment = Moment::open(context, &args.open, args.source.at.as_deref())?;
     let mut key = Key::Bytes(args.key.0.clone());
     let value = match moment.structure(&args.source.table)? {
         Structure::Table(table) => table.get(&args.key.0)?,
@@ -49,14 +50,14 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     };
     let Some(value) = value else {
         if args.print.json {
-            output::json(&json!({"key": key.text(), "value": null}))?;
+            context.json(&json!({"key": key.text(), "value": null}))?;
         }
         let (key, table) = (text::quote(&args.key.0), &args.source.table);
         let at = args.source.at.as_ref().map(|at| format!(" in snapshot {at:?}"));
         let at = at.unwrap_or_default();
         return Err(Failure::Absent(format!("no key {key} in table {table:?}{at}")));
     };
-    let mut out = output::out();
+    let mut out = context.out();
     if args.print.json {
         print(&mut out, &args.print, &key, &value)?;
     } else {
@@ -65,8 +66,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-pub(crate) fn scan(args: &ScanArgs) -> Result<(), Failure> {
-    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+pub(crate) fn scan(context: &Context, args: &ScanArgs) -> Result<(), Failure> {
+    let moment = Moment::open(context, &args.open, args.source.at.as_deref())?;
     let mut records = match moment.structure(&args.source.table)? {
         Structure::Table(table) => records_of_table(&table, args),
         Structure::ExpiringTable(table) => {
@@ -88,7 +89,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Failure> {
             records_of_array(cells.as_ref(), args)?
         }
     };
-    let mut out = output::out();
+    let mut out = context.out();
     for _ in 0..args.limit.unwrap_or(u64::MAX) {
         let record = if args.reverse { records.next_back() } else { records.next() };
         let Some(record) = record else { break };

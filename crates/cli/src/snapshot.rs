@@ -6,23 +6,24 @@ use serde_json::json;
 use upsweep::{Kind, Snapshot, Store, Value};
 
 use crate::args::{ChangesArgs, ShowArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::structure::{Moment, describe, name_of};
-use crate::{output, read, tables, text};
+use crate::{read, tables, text};
 
 /// What stands for no value; values are escaped, so none of them is written like this.
 const ABSENT: &str = "\\absent";
 
-pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &SnapshotCommand) -> Result<(), Failure> {
     match command {
-        SnapshotCommand::Create(args) => create(args),
-        SnapshotCommand::List(args) => list(args),
-        SnapshotCommand::Drop(args) => drop_snapshot(args),
+        SnapshotCommand::Create(args) => create(context, args),
+        SnapshotCommand::List(args) => list(context, args),
+        SnapshotCommand::Drop(args) => drop_snapshot(context, args),
     }
 }
 
-fn create(args: &SnapshotCreateArgs) -> Result<(), Failure> {
-    let store = output::open_for_upkeep(&args.open)?;
+fn create(context: &Context, args: &SnapshotCreateArgs) -> Result<(), Failure> {
+    let store = context.open_for_upkeep(&args.open)?;
     let snapshot = if args.tables.is_empty() {
         store.create_snapshot(&args.name)?
     } else {
@@ -36,12 +37,12 @@ fn create(args: &SnapshotCreateArgs) -> Result<(), Failure> {
         [(name, _)] => format!("{name:?}"),
         several => format!("{} tables", text::count(several.len() as u64)),
     };
-    output::line(&format!("made snapshot {:?} of {kept}", args.name))
+    context.line(&format!("made snapshot {:?} of {kept}", args.name))
 }
 
-fn list(args: &ShowArgs) -> Result<(), Failure> {
-    let snapshots = output::open_to_read(&args.open)?.snapshots();
-    let mut out = output::out();
+fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
+    let snapshots = context.open_to_read(&args.open)?.snapshots();
+    let mut out = context.out();
     if args.json {
         snapshots.iter().try_for_each(|snapshot| writeln!(out, "{}", to_json(snapshot)))?;
         return Ok(out.flush()?);
@@ -70,18 +71,18 @@ fn to_json(snapshot: &Snapshot) -> serde_json::Value {
     })
 }
 
-fn drop_snapshot(args: &SnapshotDropArgs) -> Result<(), Failure> {
-    let store = output::open_for_upkeep(&args.open)?;
+fn drop_snapshot(context: &Context, args: &SnapshotDropArgs) -> Result<(), Failure> {
+    let store = context.open_for_upkeep(&args.open)?;
     let before = store.status().data_bytes;
     store.drop_snapshot(&args.name)?;
-    output::line(&format!("dropped snapshot {:?}", args.name))?;
-    tables::reclaim(&store, before)
+    context.line(&format!("dropped snapshot {:?}", args.name))?;
+    tables::reclaim(context, &store, before)
 }
 
-pub(crate) fn changes(args: &ChangesArgs) -> Result<(), Failure> {
-    let store = output::open_to_read(&args.open)?;
+pub(crate) fn changes(context: &Context, args: &ChangesArgs) -> Result<(), Failure> {
+    let store = context.open_to_read(&args.open)?;
     let (earlier, later) = both(&store, args)?;
-    let mut out = output::out();
+    let mut out = context.out();
     for change in later.changed_since(&earlier, &args.table)? {
         let change = match change {
             Ok(change) => change,

@@ -9,12 +9,13 @@ use upsweep::metrics::{Distribution, Readings};
 use upsweep::{LogMode, Status};
 
 use crate::args::{ShowArgs, StatArgs};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, structure, text};
+use crate::{structure, text};
 
-pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
-    let tables = output::open_to_read(&args.open)?.structures();
-    let mut out = output::out();
+pub(crate) fn tables(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
+    let tables = context.open_to_read(&args.open)?.structures();
+    let mut out = context.out();
     if !args.json {
         let width = tables.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0).max(5);
         let heads = ("table", "kind", "records", "bytes", "waiting");
@@ -41,10 +42,13 @@ pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-pub(crate) fn stat(StatArgs { show: args, metrics }: &StatArgs) -> Result<(), Failure> {
-    let store = output::open_to_read(&args.open)?;
+pub(crate) fn stat(
+    context: &Context,
+    StatArgs { show: args, metrics }: &StatArgs,
+) -> Result<(), Failure> {
+    let store = context.open_to_read(&args.open)?;
     if *metrics {
-        let mut out = output::out();
+        let mut out = context.out();
         out.write_all(store.metrics_text().as_bytes())?;
         if let Some(last) = store.status().last_session {
             out.write_all(last.metrics.text_of_last_session().as_bytes())?;
@@ -53,9 +57,9 @@ pub(crate) fn stat(StatArgs { show: args, metrics }: &StatArgs) -> Result<(), Fa
     }
     let status = store.status();
     if args.json {
-        return output::json(&status);
+        return context.json(&status);
     }
-    let mut out = output::out();
+    let mut out = context.out();
     let path = args.open.store.display();
     writeln!(out, "store {path}")?;
     show_store(&mut out, &status)?;

@@ -9,8 +9,8 @@ use upsweep::{
 };
 
 use crate::args::{KindChoice, OpenArgs};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::output;
 
 /// Evaluates an expression with the number type of some cells; `None` if they are no numbers.
 macro_rules! with_number {
@@ -118,8 +118,12 @@ pub(crate) enum Moment {
 
 impl Moment {
     /// Opens a store and, if one is named, a snapshot.
-    pub(crate) fn open(open: &OpenArgs, at: Option<&str>) -> Result<Self, Failure> {
-        let store = output::open_to_read(open)?;
+    pub(crate) fn open(
+        context: &Context,
+        open: &OpenArgs,
+        at: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let store = context.open_to_read(open)?;
         Ok(match at {
             Some(name) => Self::Then(store.existing_snapshot(name)?),
             None => Self::Now(store),

@@ -7,18 +7,19 @@ use serde_json::json;
 use upsweep::Store;
 
 use crate::args::ShowArgs;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, text};
 
-pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let store = output::open_for_upkeep(&args.open)?;
+pub(crate) fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
+    let store = context.open_for_upkeep(&args.open)?;
     let started = Instant::now();
-    sweep_with_progress(&store)?;
+    sweep_with_progress(context, &store)?;
     let seconds = started.elapsed().as_secs_f64();
     let status = store.status();
     let (metrics, held) = (status.metrics, status.held_blocks);
     if args.json {
-        return output::json(&json!({
+        return context.json(&json!({
             "seconds": seconds,
             "read_bytes": metrics.sweep_read_bytes_total,
             "written_bytes": metrics.sweep_written_bytes_total,
@@ -26,13 +27,13 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
             "held_blocks": held,
         }));
     }
-    output::line(&format!(
+    context.line(&format!(
         "swept in {seconds:.2} s: {} read, {} written",
         text::size(metrics.sweep_read_bytes_total),
         text::size(metrics.sweep_written_bytes_total)
     ))?;
     if held > 0 {
-        output::line(&format!(
+        context.line(&format!(
             "not swept: {}, with waiting updates of unregistered modifiers",
             text::counted(held, "block")
         ))?;
@@ -41,8 +42,8 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 /// Sweeps, with a bar on a terminal.
-fn sweep_with_progress(store: &Store) -> Result<(), Failure> {
-    let Some(bar) = output::progress(Some(1000), "sweep [{bar:40}] {percent}% {elapsed}") else {
+fn sweep_with_progress(context: &Context, store: &Store) -> Result<(), Failure> {
+    let Some(bar) = context.progress(Some(1000), "sweep [{bar:40}] {percent}% {elapsed}") else {
         return Ok(store.sweep()?);
     };
     let done = AtomicBool::new(false);

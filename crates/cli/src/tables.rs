@@ -4,19 +4,20 @@ use serde_json::json;
 use upsweep::{Error, Kind, RequestError, Store};
 
 use crate::args::{CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::structure::{self, KnownKind, Moment, describe};
 use crate::{output, text};
 
-pub(crate) fn create(args: &CreateTableArgs) -> Result<(), Failure> {
-    let store = output::open_for_upkeep(&args.open)?;
+pub(crate) fn create(context: &Context, args: &CreateTableArgs) -> Result<(), Failure> {
+    let store = context.open_for_upkeep(&args.open)?;
     check_new(&store, &args.name)?;
     structure::create(&store, &args.name, args.kind.0)?;
-    output::line(&format!("made {:?}, {}", args.name, describe(&args.kind.0.kind())))
+    context.line(&format!("made {:?}, {}", args.name, describe(&args.kind.0.kind())))
 }
 
-pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
-    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.name);
+pub(crate) fn drop_table(context: &Context, args: &DropTableArgs) -> Result<(), Failure> {
+    let (store, name) = (context.open_for_upkeep(&args.open)?, &args.name);
     let moment = Moment::Now(store.clone());
     let kind = moment.kind(name)?;
     let before = store.status().data_bytes;
@@ -26,15 +27,25 @@ pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
         }
         error => error.into(),
     })?;
-    output::line(&format!("dropped {name:?}, {}", describe(&kind)))?;
-    reclaim(&store, before)
+    context.line(&format!("dropped {name:?}, {}", describe(&kind)))?;
+    reclaim(context, &store, before)
+}
+
+/// Drops an ordered table that a command has made in vain, unless another command has put something
+/// into it in the meantime. If that fails, the command has a failure that says more.
+pub(crate) fn drop_if_empty(store: &Store, name: &str) {
+    let structures = store.structures();
+    let found = structures.iter().find(|(found, ..)| found == name);
+    if found.is_some_and(|(_, _, size)| size.records == 0 && size.waiting == 0) {
+        drop(store.drop_table(name));
+    }
 }
 
 /// Waits until the space of what was dropped or removed is free, and excess space is returned to
 /// the file system: background work ends with the command. Prints how much was freed; `before` is
 /// the number of bytes in use before.
-pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
-    let bar = output::progress(None, "{spinner} freeing space  {elapsed}");
+pub(crate) fn reclaim(context: &Context, store: &Store, before: u64) -> Result<(), Failure> {
+    let bar = context.progress(None, "{spinner} freeing space  {elapsed}");
     if let Some(bar) = &bar {
         bar.enable_steady_tick(output::PROGRESS_EVERY);
     }
@@ -45,13 +56,13 @@ pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
     reclaimed?;
     match before.saturating_sub(store.status().data_bytes) {
         0 => Ok(()),
-        bytes => output::line(&format!("{} of the data devices freed", text::size(bytes))),
+        bytes => context.line(&format!("{} of the data devices freed", text::size(bytes))),
     }
 }
 
-pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
+pub(crate) fn clone(context: &Context, args: &CloneArgs) -> Result<(), Failure> {
     let CloneArgs { source, name, .. } = args;
-    let store = output::open_for_upkeep(&args.open)?;
+    let store = context.open_for_upkeep(&args.open)?;
     let snapshot = args.at.as_deref().map(|at| store.existing_snapshot(at)).transpose()?;
     let moment = snapshot.clone().map_or_else(|| Moment::Now(store.clone()), Moment::Then);
     moment.kind(source)?;
@@ -61,17 +72,17 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
         None => store.clone_structure(source, name)?,
     }
     let at = args.at.as_ref().map(|at| format!(" in snapshot {at:?}")).unwrap_or_default();
-    output::line(&format!("made {name:?}, a clone of {source:?}{at}"))
+    context.line(&format!("made {name:?}, a clone of {source:?}{at}"))
 }
 
-pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
-    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
+pub(crate) fn compact(context: &Context, args: &CompactArgs) -> Result<(), Failure> {
+    let (store, name) = (context.open_for_upkeep(&args.open)?, &args.table);
     let order = match Moment::Now(store.clone()).known_kind(name)? {
         KnownKind::Table | KnownKind::ExpiringTable => "key order",
         KnownKind::HashTable => "the order of hashes",
         KnownKind::Array(_) => "the order of indexes",
     };
-    let bar = output::progress(Some(1), "compact [{bar:40}] {pos}/{len} blocks {elapsed}");
+    let bar = context.progress(Some(1), "compact [{bar:40}] {pos}/{len} blocks {elapsed}");
     let done = store.compact(name, |progress| {
         if let Some(bar) = &bar {
             bar.set_length(progress.total);
@@ -83,17 +94,17 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let (seen, moved, left) = (done.seen, done.moved, done.seen - done.moved);
     if args.json {
         let line = json!({ "table": name, "blocks": seen, "moved": moved, "left": left });
-        return output::json(&line);
+        return context.json(&line);
     }
     let seen = text::counted(seen, "block");
     let (moved, left) = (text::count(moved), text::count(left));
-    output::line(&format!(
+    context.line(&format!(
         "looked at {seen} of {name:?}, moved {moved} into {order} and left {left}: in order \
          already, shared with a clone or snapshot, or in use"
     ))
 }
 
-pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
+pub(crate) fn remove_range(context: &Context, args: &RemoveRangeArgs) -> Result<(), Failure> {
     let from = args.from.as_ref().map(|from| from.0.as_slice());
     let to = args.to.as_ref().map(|to| to.0.as_slice());
     if let (from, Some(to)) = (from.unwrap_or_default(), to)
@@ -103,7 +114,7 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
         let problem = "so no key lies between them; nothing was removed";
         return Err(Failure::Refused(format!("--from {from} is not below --to {to}, {problem}")));
     }
-    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
+    let (store, name) = (context.open_for_upkeep(&args.open)?, &args.table);
     let kind = Moment::Now(store.clone()).kind(name)?;
     let table = if kind == Kind::table() {
         store.existing_table(name)?
@@ -122,8 +133,8 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
         (None, Some(to)) => format!("the keys below {to}"),
         (Some(from), Some(to)) => format!("the keys from {from} to below {to}"),
     };
-    output::line(&format!("removed {range} of table {name:?}"))?;
-    reclaim(&store, before)
+    context.line(&format!("removed {range} of table {name:?}"))?;
+    reclaim(context, &store, before)
 }
 
 /// Refuses a name that is taken.

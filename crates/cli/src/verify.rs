@@ -6,10 +6,11 @@ use serde_json::json;
 use upsweep::{Damage, Error, Report, Store};
 
 use crate::args::{RepairArgs, VerifyArgs};
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
-pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
     let report = match Store::builder().verify(&args.store) {
         Ok(report) => report,
         // A device whose very label is damaged is a finding like others.
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     if args.json {
         let damage: Vec<_> = report.damage.iter().map(to_json).collect();
-        output::json(&json!({
+        context.json(&json!({
             "blocks": report.blocks,
             "bytes": report.bytes,
             "records": report.records,
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
             "damage": damage,
         }))?;
     } else {
-        let mut out = output::out();
+        let mut out = context.out();
         for damage in &report.damage {
             writeln!(out, "damage: {damage}")?;
         }
@@ -58,9 +59,9 @@ fn to_json(damage: &Damage) -> serde_json::Value {
     json!({"device": device, "offset": offset, "what": what, "reason": reason})
 }
 
-pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {
+pub(crate) fn repair(context: &Context, args: &RepairArgs) -> Result<(), Failure> {
     let was_wrong = Store::builder().repair(&args.store, args.device.as_deref())?;
-    output::line(if was_wrong {
+    context.line(if was_wrong {
         "restored store.json; the old file is store.json.damaged"
     } else {
         "store.json matches the label of the device"

@@ -3,16 +3,14 @@
 //! One thread takes tickets in order. So counts come out promptly while the input pauses, and
 //! reading the input never waits for the log.
 
-use std::io::{ErrorKind, Write};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use indicatif::ProgressBar;
 use upsweep::Ticket;
 
-use super::Standing;
+use crate::context::Context;
 use crate::failure::Failure;
 
 /// The thread that waits.
@@ -32,13 +30,10 @@ pub(super) struct Acknowledged {
 impl Acks {
     /// Starts the thread, which prints `durable COUNT` for every multiple of `every`. The counts
     /// go above `bar` if there is one.
-    pub(super) fn start(
-        every: Option<u64>,
-        bar: Option<ProgressBar>,
-        standing: Arc<Standing>,
-    ) -> Self {
+    pub(super) fn start(context: &Context, every: Option<u64>, bar: Option<ProgressBar>) -> Self {
         let (sender, receiver) = channel();
-        let wait = move || wait_for_all(&receiver, every, bar.as_ref(), &standing);
+        let context = context.clone();
+        let wait = move || wait_for_all(&context, &receiver, every, bar.as_ref());
         let thread = std::thread::spawn(wait);
         Self { sender, thread }
     }
@@ -61,10 +56,10 @@ impl Acks {
 }
 
 fn wait_for_all(
+    context: &Context,
     receiver: &Receiver<(u64, Ticket)>,
     every: Option<u64>,
     bar: Option<&ProgressBar>,
-    standing: &Standing,
 ) -> Acknowledged {
     let mut durable = 0;
     // If the reader of the output has closed it, the updates still continue.
@@ -74,9 +69,8 @@ fn wait_for_all(
             return Acknowledged { durable, result: Err(error.into()) };
         }
         let before = std::mem::replace(&mut durable, lines);
-        standing.durable.store(durable, Ordering::Relaxed);
         if let Some(every) = every.filter(|every| prints && before / every < lines / every) {
-            let print = || print(before, lines, every);
+            let print = || print(context, before, lines, every);
             match bar.map_or_else(print, |bar| bar.suspend(print)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => prints = false,
@@ -88,8 +82,8 @@ fn wait_for_all(
 }
 
 /// Prints every multiple of `every` above `before`, up to `lines`.
-fn print(before: u64, lines: u64, every: u64) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn print(context: &Context, before: u64, lines: u64, every: u64) -> std::io::Result<()> {
+    let mut out = BufWriter::new(context.output());
     for multiple in before / every + 1..=lines / every {
         writeln!(out, "durable {}", multiple * every)?;
     }

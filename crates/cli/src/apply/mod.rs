@@ -5,15 +5,14 @@
 //! their log writes are in flight. A thread ([`acks`]) waits for them and says how far they are.
 //!
 //! Invariants: lines are handed over in input order, so what is durable is always a first part of
-//! the input; a count is printed only once that many lines are on stable media.
+//! the input; a count is printed only once that many lines are on stable media. An interrupt ends
+//! the input, so it counts what is durable, too.
 
 mod acks;
 mod cells;
 mod lines;
 mod progress;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -21,26 +20,17 @@ use upsweep::layers::runtime::{BlockStore, PartlyAccepted};
 use upsweep::{CellKind, Durability, Error, RequestError, SpaceId, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::structure::KnownKind;
-use crate::{output, structure, text};
+use crate::{structure, tables, text};
 use acks::Acks;
 use lines::Lines;
 use progress::Progress;
 
 /// Lines that are handed over under one lock at most: half a millisecond's worth.
 const LINES_PER_GROUP: u64 = 512;
-
-/// Exit status of a command that was interrupted, as shells expect it.
-const INTERRUPTED: i32 = 130;
-
-/// How far it is, for whoever interrupts it.
-#[derive(Default)]
-struct Standing {
-    applied: AtomicU64,
-    durable: AtomicU64,
-}
 
 /// What was done.
 #[derive(Serialize)]
@@ -51,14 +41,16 @@ struct Summary {
     updates_per_second: f64,
 }
 
-pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, args: &ApplyArgs) -> Result<(), Failure> {
+    context.catch_interrupts()?;
     // The input comes first: no table is made for a file that is not there.
-    let mut input = Input::open(&args.file)?;
-    let store = output::open(&args.open)?;
+    let mut input = Input::open(context, &args.file)?;
+    let store = context.open(&args.open)?;
     let is_new = store.kind(&args.table).is_none();
     let (space, cells) = target(&store, &args.table)?;
     let started = Instant::now();
     let mut applier = Applier {
+        context,
         blocks: store.blocks(),
         space,
         durability: args.durability,
@@ -66,24 +58,22 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
         ack_every: args.ack_every,
         applied: 0,
         lines: Lines::new(cells),
-        standing: Arc::default(),
     };
-    tell_when_interrupted(Arc::clone(&applier.standing), started, args.json)?;
-    let progress = Progress::start(&store, input.length());
-    let bar = progress.as_ref().and_then(Progress::on_output);
-    let acks = Acks::start(args.ack_every, bar, Arc::clone(&applier.standing));
+    let progress = Progress::start(context, &store, input.length());
+    let bar = progress.as_ref().and_then(|progress| progress.on_output(context));
+    let acks = Acks::start(context, args.ack_every, bar);
     let outcome = apply_all(&mut applier, &mut input, &acks, progress.as_ref());
     let acknowledged = acks.finish();
     let durable = acknowledged.durable;
     let summary = Summary::of(applier.applied, durable, started);
     drop(progress);
     if is_new && outcome.is_err() && applier.applied == 0 {
-        // If even that fails, the refusal of the first line is what the user has to know.
-        drop(store.drop_table(&args.table));
+        tables::drop_if_empty(&store, &args.table);
     }
     // An error says all where nothing was applied.
-    let is_mute = outcome.is_err() && summary.applied == 0 && !args.json;
-    let printed = if is_mute { Ok(()) } else { print(&summary, args.json) };
+    let is_told = matches!(&outcome, Err(failure) if !matches!(failure, Failure::Interrupted));
+    let is_mute = is_told && summary.applied == 0 && !args.json;
+    let printed = if is_mute { Ok(()) } else { print(context, &summary, args.json) };
     outcome?;
     acknowledged.result?;
     printed
@@ -94,24 +84,6 @@ impl Summary {
         let seconds = started.elapsed().as_secs_f64();
         Self { applied, durable, seconds, updates_per_second: durable as f64 / seconds.max(1e-9) }
     }
-}
-
-/// Has the summary printed if the command is interrupted, which then ends: what is durable stays,
-/// and what else was applied may be there.
-fn tell_when_interrupted(
-    standing: Arc<Standing>,
-    started: Instant,
-    json: bool,
-) -> Result<(), Failure> {
-    let handler = move || {
-        let [applied, durable] =
-            [&standing.applied, &standing.durable].map(|count| count.load(Ordering::Relaxed));
-        // Nobody is left to tell if standard output is gone too.
-        drop(print(&Summary::of(applied, durable, started), json));
-        std::process::exit(INTERRUPTED);
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|error| Failure::Refused(format!("interrupts cannot be caught: {error}")))
 }
 
 /// The space of the table or array of this name, and its cells if it is an array. Makes an ordered
@@ -132,12 +104,12 @@ fn target(store: &Store, name: &str) -> Result<(SpaceId, Option<CellKind>), Fail
     })
 }
 
-fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
+fn print(context: &Context, summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json(summary);
+        return context.json(summary);
     }
     let Summary { applied, durable, seconds, updates_per_second } = summary;
-    output::line(&format!(
+    context.line(&format!(
         "applied {} in {seconds:.2} s, {} a second; {} are durable",
         text::counted(*applied, "update"),
         text::rate(*updates_per_second),
@@ -147,6 +119,7 @@ fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
 
 /// Lines on their way into one table or array.
 struct Applier<'a> {
+    context: &'a Context,
     blocks: &'a BlockStore,
     space: SpaceId,
     durability: DurabilityChoice,
@@ -155,7 +128,6 @@ struct Applier<'a> {
     /// Lines that the store has accepted.
     applied: u64,
     lines: Lines,
-    standing: Arc<Standing>,
 }
 
 fn apply_all(
@@ -189,6 +161,7 @@ impl Applier<'_> {
             lines_max = 1;
         }
         let (taken, malformed) = self.lines.parse(text, lines_max);
+        self.context.check()?;
         self.submit(name, acks)?;
         match malformed {
             Some(reason) => Err(self.refused_line(name, &reason)),
@@ -209,12 +182,12 @@ impl Applier<'_> {
         };
         match self.blocks.modify_each(updates.chunks(1), durability) {
             Ok(ticket) => {
-                self.note_applied(updates.len() as u64);
+                self.applied += updates.len() as u64;
                 acks.note(self.applied, ticket);
                 Ok(())
             }
             Err(PartlyAccepted { accepted, error }) => {
-                self.note_applied(accepted);
+                self.applied += accepted;
                 if accepted > 0
                     && let Some(ticket) = self.ticket_of_accepted()
                 {
@@ -234,11 +207,6 @@ impl Applier<'_> {
                 })
             }
         }
-    }
-
-    fn note_applied(&mut self, lines: u64) {
-        self.applied += lines;
-        self.standing.applied.store(self.applied, Ordering::Relaxed);
     }
 
     /// Everything accepted so far; `None` if the store failed, which the acknowledgements report.

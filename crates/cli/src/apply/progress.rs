@@ -1,6 +1,5 @@
 //! The progress bar of `apply`: lines, rate, queue memory, position of the sweep.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -9,6 +8,7 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use upsweep::Store;
 
+use crate::context::Context;
 use crate::{output, text};
 
 /// A bar, and the thread that draws it; both end when this is dropped.
@@ -26,12 +26,12 @@ struct Shared {
 
 impl Progress {
     /// Starts a bar if standard error is a terminal. `length` is that of the input, in bytes.
-    pub(super) fn start(store: &Store, length: Option<u64>) -> Option<Self> {
+    pub(super) fn start(context: &Context, store: &Store, length: Option<u64>) -> Option<Self> {
         let template = match length {
             Some(_) => "[{bar:7}] {percent:>3}%  {wide_msg}",
             None => "{spinner} {bytes:>10}  {wide_msg}",
         };
-        let bar = output::progress(length, template)?;
+        let bar = context.progress(length, template)?;
         let (lines, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let shared = Arc::new(Shared { bar, lines, bytes, ended: AtomicBool::new(false) });
         let (seen, store) = (Arc::clone(&shared), store.clone());
@@ -40,8 +40,8 @@ impl Progress {
     }
 
     /// The bar, if it is on the terminal that standard output goes to as well.
-    pub(super) fn on_output(&self) -> Option<ProgressBar> {
-        std::io::stdout().is_terminal().then(|| self.shared.bar.clone())
+    pub(super) fn on_output(&self, context: &Context) -> Option<ProgressBar> {
+        context.output().is_terminal().then(|| self.shared.bar.clone())
     }
 
     /// `lines` lines were taken by now, `more_bytes` of input more than before.

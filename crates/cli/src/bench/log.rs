@@ -13,8 +13,9 @@ use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Quota, Seq, S
 
 use super::{Latencies, Random};
 use crate::args::BenchArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// Bytes of a small record's payload.
 const RECORD_BYTES: usize = 64;
@@ -62,7 +63,7 @@ struct Bench {
     completions: Vec<upsweep::layers::device::Completion>,
 }
 
-pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let mut bench = Bench::new(args, folder)?;
     let duration = Duration::from_secs(args.seconds.unwrap_or(SECONDS_DEFAULT));
     let large = bench.saturate(duration, args.seed, LARGE_RECORD_BYTES)?;
@@ -85,9 +86,9 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
         device: about.reasons,
     };
     if args.json {
-        return output::json(&outcome);
+        return context.json(&outcome);
     }
-    output::line(&format!(
+    context.line(&format!(
         "large records    {}/s to the device\nsmall records    {}/s of {RECORD_BYTES} bytes, \
          batches {:.0} % full\none at a time    {}",
         text::size(outcome.device_bytes_per_second as u64),

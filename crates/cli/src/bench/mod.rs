@@ -22,31 +22,36 @@ use serde::Serialize;
 use upsweep::Status;
 
 use crate::args::{BenchCommand, Workload};
+use crate::context::Context;
 use crate::failure::Failure;
 use spread::Spread;
 
 /// What the names of the folders begin with in which stores are measured.
 const FOLDER_PREFIX: &str = "upsweep-bench-";
 
-pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context, command: &BenchCommand) -> Result<(), Failure> {
     match &command.workload {
         Some(Workload::Rodeh(args)) => {
-            return in_new_folder(&args.dir, |folder| rodeh::run(args, folder));
+            return in_new_folder(&args.dir, |folder| rodeh::run(context, args, folder));
         }
         Some(Workload::Structures(args)) => {
-            return in_new_folder(&args.dir, |folder| structures::run(args, folder));
+            return in_new_folder(&args.dir, |folder| structures::run(context, args, folder));
         }
         Some(Workload::Scan(args)) => {
-            return in_new_folder(&args.dir, |folder| scan::run(args, folder));
+            return in_new_folder(&args.dir, |folder| scan::run(context, args, folder));
         }
         Some(Workload::Grid(args)) => {
-            return in_new_folder(&args.dir, |folder| grid::run(args, folder));
+            return in_new_folder(&args.dir, |folder| grid::run(context, args, folder));
         }
         None => {}
     }
     let Some(args) = &command.own else { return Ok(()) };
     in_new_folder(&args.dir, |folder| {
-        if args.log_only { log::run(args, folder) } else { steady::run(args, folder) }
+        if args.log_only {
+            log::run(context, args, folder)
+        } else {
+            steady::run(context, args, folder)
+        }
     })
 }
 

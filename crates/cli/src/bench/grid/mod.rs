@@ -25,6 +25,7 @@ use super::spread::Spread;
 use super::table::Bench;
 use super::{Latencies, Random, describe_devices, note};
 use crate::args::GridArgs;
+use crate::context::Context;
 use crate::failure::Failure;
 use settings::{Settings, grid};
 
@@ -104,7 +105,7 @@ struct Outcome {
     compared: Vec<Compared>,
 }
 
-pub(super) fn run(args: &GridArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &GridArgs, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("store");
     let status = args.table.load(&path)?;
     let measurer = Measurer { args, path: &path };
@@ -124,7 +125,7 @@ pub(super) fn run(args: &GridArgs, folder: &Path) -> Result<(), Failure> {
         points,
         compared: compared?,
     };
-    report::print(args, &outcome)
+    report::print(context, args, &outcome)
 }
 
 struct Measurer<'a> {

@@ -2,15 +2,16 @@
 
 use super::{Goal, Outcome};
 use crate::args::GridArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// Prints the outcome.
 ///
 /// # Errors
 /// Those of standard output.
-pub(super) fn print(args: &GridArgs, outcome: &Outcome) -> Result<(), Failure> {
-    if args.json { output::json(outcome) } else { output::line(&lines(outcome).join("\n")) }
+pub(super) fn print(context: &Context, args: &GridArgs, outcome: &Outcome) -> Result<(), Failure> {
+    if args.json { context.json(outcome) } else { context.line(&lines(outcome).join("\n")) }
 }
 
 fn lines(outcome: &Outcome) -> Vec<String> {

@@ -22,8 +22,8 @@ use upsweep::{
 
 use super::{Spread, note};
 use crate::args::RodehArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::output;
 use operations::{Base, Operation, Run, Seconds};
 use outcome::{Latency, Outcome, Throughput, TreeOutcome};
 use paper::{
@@ -36,7 +36,7 @@ const KEYS_MIN: u64 = 10 * RANGE_KEYS;
 /// Step in which memory is added until the store opens.
 const MEMORY_STEP_BYTES: usize = 1 << 20;
 
-pub(super) fn run(args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
     let mut trees = Vec::with_capacity(TREES.len());
     let mut devices = Vec::new();
     for tree in &TREES {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
     }
     let RodehArgs { scale, operations, runs, seed, .. } = *args;
     let outcome = Outcome { scale, operations, runs, seed, devices, trees };
-    if args.json { output::json(&outcome) } else { outcome.show() }
+    if args.json { context.json(&outcome) } else { outcome.show(context) }
 }
 
 /// Makes a base tree and opens it with the memory for the measurements.

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::bench::Spread;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// Everything.
 #[derive(Serialize)]
@@ -133,7 +134,7 @@ impl TreeOutcome {
 
 impl Outcome {
     /// Prints it for people.
-    pub(super) fn show(&self) -> Result<(), Failure> {
+    pub(super) fn show(&self, context: &Context) -> Result<(), Failure> {
         let mut lines = self.devices.clone();
         lines.push(format!(
             "medians of {} runs of {} operations; ± is half the way from the lowest to the highest",
@@ -144,6 +145,6 @@ impl Outcome {
             lines.push(format!("trees of {} times the paper's size", self.scale));
         }
         lines.extend(self.trees.iter().flat_map(TreeOutcome::lines));
-        output::line(&lines.join("\n"))
+        context.line(&lines.join("\n"))
     }
 }

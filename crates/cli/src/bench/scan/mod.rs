@@ -21,9 +21,10 @@ use upsweep::OpenOptions;
 use super::table::{Bench, KEY_BYTES};
 use super::{Latencies, describe_devices, note, process_cpu};
 use crate::args::ScanBenchArgs;
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::text;
 use crate::text::Size;
-use crate::{output, text};
 
 /// What was measured.
 #[derive(Serialize)]
@@ -77,7 +78,7 @@ struct Queries {
     hit_ratio: f64,
 }
 
-pub(super) fn run(args: &ScanBenchArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &ScanBenchArgs, folder: &Path) -> Result<(), Failure> {
     let path = folder.join("store");
     let status = args.table.load(&path)?;
     let data = path.join(&status.devices[0].path);
@@ -88,7 +89,7 @@ pub(super) fn run(args: &ScanBenchArgs, folder: &Path) -> Result<(), Failure> {
     bench.store.close()?;
     outcome.devices = describe_devices(&status);
     outcome.device_mb_per_second = device_mb_per_second;
-    if args.json { output::json(&outcome) } else { outcome.show() }
+    if args.json { context.json(&outcome) } else { outcome.show(context) }
 }
 
 /// A phase: whether it scans, and how many threads ask and update.
@@ -173,7 +174,7 @@ impl ScanBenchArgs {
 }
 
 impl Outcome {
-    fn show(&self) -> Result<(), Failure> {
+    fn show(&self, context: &Context) -> Result<(), Failure> {
         let mut lines = self.devices.clone();
         lines.push(format!(
             "{} records of {KEY_BYTES} + {} bytes in {} blocks, {}; memory of {}, a cache of {}",
@@ -193,7 +194,7 @@ impl Outcome {
             "", "records/s", "MB/s", "CPU", "queries/s", "p50", "p99", "hits", "updates/s"
         ));
         lines.extend(self.phases.iter().map(Phase::line));
-        output::line(&lines.join("\n"))
+        context.line(&lines.join("\n"))
     }
 }
 

@@ -23,6 +23,7 @@ use upsweep::{CreateOptions, Durability, Status, Store, StoreBuilder, Table};
 
 use super::{Latencies, Random, note, process_cpu};
 use crate::args::{BenchArgs, CallReturns};
+use crate::context::Context;
 use crate::failure::Failure;
 use callers::{Measured, Run};
 use device::{DeviceWatch, Longest};
@@ -92,7 +93,7 @@ struct Loaded {
     seconds: f64,
 }
 
-pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let create = |path| File::create(path).map_err(|error| Failure::file(path, &error));
     let series = args.series.as_deref().map(create).transpose()?;
     let records = Records {
@@ -120,7 +121,11 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     if let (Some(file), Some(path)) = (series, &args.series) {
         report::write_series(file, &found).map_err(|error| Failure::file(path, &error))?;
     }
-    report::print(args, &report::Outcome::new(args, &loaded, found, reads, memory_bytes_peak))
+    report::print(
+        context,
+        args,
+        &report::Outcome::new(args, &loaded, found, reads, memory_bytes_peak),
+    )
 }
 
 /// Makes the store and its table and closes it.

@@ -14,8 +14,9 @@ use super::series::{FIRST_SECONDS, Rates};
 use super::{CYCLES, Findings, Loaded};
 use crate::args::{BenchArgs, CallReturns};
 use crate::bench::Latencies;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// What was measured.
 #[derive(Serialize)]
@@ -301,9 +302,9 @@ impl Machine {
 }
 
 /// Prints it as the command line wants it.
-pub(super) fn print(args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> {
+pub(super) fn print(context: &Context, args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> {
     if args.json {
-        return output::json(outcome);
+        return context.json(outcome);
     }
     let mut lines = Vec::new();
     for (name, value) in [outcome.setting(), outcome.updates(), outcome.causes()].concat() {
@@ -317,7 +318,7 @@ pub(super) fn print(args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> 
         lines
             .push(format!("\n{cycles} cycle{s}: too short for steady state, which takes {CYCLES}"));
     }
-    output::line(&lines.join("\n"))
+    context.line(&lines.join("\n"))
 }
 
 /// The columns of the series. Bytes and processor time count from the beginning of the run.

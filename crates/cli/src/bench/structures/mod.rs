@@ -26,8 +26,9 @@ use upsweep::{
 
 use super::{Spread, note};
 use crate::args::StructuresArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::text;
 
 /// Records of the table whose ranges are removed, and cells or keys of those that are added to.
 const RECORDS: u64 = 1_000_000;
@@ -49,7 +50,7 @@ struct Outcome {
     additions: additions::Outcome,
 }
 
-pub(super) fn run(args: &StructuresArgs, folder: &Path) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, args: &StructuresArgs, folder: &Path) -> Result<(), Failure> {
     let bench = Bench { args, folder };
     let devices = bench.in_store(|store| Ok(super::describe_devices(&store.status())))?;
     let clones = clones::measure(&bench)?;
@@ -58,11 +59,11 @@ pub(super) fn run(args: &StructuresArgs, folder: &Path) -> Result<(), Failure> {
     let additions = additions::measure(&bench)?;
     let (seed, memory_bytes) = (args.seed, args.memory.0);
     let outcome = Outcome { seed, memory_bytes, devices, clones, ranges, loads, drops, additions };
-    if args.json { output::json(&outcome) } else { outcome.show() }
+    if args.json { context.json(&outcome) } else { outcome.show(context) }
 }
 
 impl Outcome {
-    fn show(&self) -> Result<(), Failure> {
+    fn show(&self, context: &Context) -> Result<(), Failure> {
         let mut lines = self.devices.clone();
         lines.push(format!(
             "memory of {}; medians, with the lowest and the highest; MB are 10^6 bytes",
@@ -73,7 +74,7 @@ impl Outcome {
         lines.extend(self.loads.lines());
         lines.extend(drops::lines(&self.drops));
         lines.extend(self.additions.lines());
-        output::line(&lines.join("\n"))
+        context.line(&lines.join("\n"))
     }
 }
 
