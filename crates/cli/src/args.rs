@@ -4,10 +4,11 @@ mod backup;
 mod bench;
 mod device;
 mod lines;
+mod serve;
 mod snapshots;
 mod structures;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
@@ -19,6 +20,7 @@ pub(crate) use bench::{
 };
 pub(crate) use device::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
 pub(crate) use lines::{DumpArgs, LoadArgs, RecordFormat};
+pub(crate) use serve::ServeArgs;
 pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
 };
@@ -38,7 +40,9 @@ Exit status:
   0  success
   1  damage was found, or the key does not exist
   2  bad input, bad usage, or a store that cannot be used at the moment
-130  `apply` was interrupted, and has printed how far it came";
+130  the command was interrupted; `apply` has printed how far it came
+
+While `upsweep serve STORE` runs, it has the store open and runs the commands on it.";
 
 /// An update-aware storage engine: declare changes, have them durable at once, query at any moment.
 #[derive(Parser)]
@@ -94,7 +98,58 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: DeviceCommand,
     },
+    Serve(ServeArgs),
     Bench(BenchCommand),
+}
+
+/// Which store a command uses, and how.
+pub(crate) enum StoreUse<'a> {
+    /// None that another process could have open.
+    None,
+    /// It opens this one, or lets the server run it that has the store open.
+    Open(&'a Path),
+    /// It needs this one for itself.
+    Alone(&'a Path),
+}
+
+impl Command {
+    pub(crate) fn store_use(&self) -> StoreUse<'_> {
+        use SnapshotCommand as Snapshot;
+        let open = match self {
+            Self::Apply(args) => &args.open,
+            Self::Get(args) => &args.open,
+            Self::Scan(args) => &args.open,
+            Self::Dump(args) => &args.open,
+            Self::Load(args) => &args.open,
+            Self::RemoveRange(args) => &args.open,
+            Self::Compact(args) => &args.open,
+            Self::Backup(args) => &args.open,
+            Self::Tables(args) | Self::Sweep(args) => &args.open,
+            Self::CreateTable(args) => &args.open,
+            Self::DropTable(args) => &args.open,
+            Self::Clone(args) => &args.open,
+            Self::Snapshot { command: Snapshot::Create(args) } => &args.open,
+            Self::Snapshot { command: Snapshot::List(args) } => &args.open,
+            Self::Snapshot { command: Snapshot::Drop(args) } => &args.open,
+            Self::Changes(args) => &args.open,
+            Self::Stat(args) => &args.show.open,
+            Self::Quarantine { command: QuarantineCommand::List(args) } => &args.open,
+            Self::Quarantine { command: QuarantineCommand::Retry(args) } => &args.open,
+            Self::Quarantine { command: QuarantineCommand::Discard(args) } => &args.open,
+            Self::Verify(args) => return StoreUse::Alone(&args.store),
+            Self::Repair(args) => return StoreUse::Alone(&args.store),
+            Self::Serve(args) => return StoreUse::Alone(&args.open.store),
+            Self::Device { command: DeviceCommand::Profile(args) } => {
+                return StoreUse::Alone(&args.path);
+            }
+            // What is there already is refused, open or not.
+            Self::Create(_) | Self::Restore(_) => return StoreUse::None,
+            Self::Device { command: DeviceCommand::Show(_) } | Self::Bench(_) => {
+                return StoreUse::None;
+            }
+        };
+        StoreUse::Open(&open.store)
+    }
 }
 
 /// Create an empty store
@@ -138,6 +193,9 @@ pub(crate) struct CreateArgs {
     pub(crate) json: bool,
 }
 
+/// Memory to open a store with, unless another size is given.
+const MEMORY_BYTES: usize = 256 << 20;
+
 /// The store and the memory to open it with.
 #[derive(Args)]
 pub(crate) struct OpenArgs {
@@ -145,9 +203,16 @@ pub(crate) struct OpenArgs {
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
     /// Memory for waiting updates, directory, cache and buffers together. With more memory, each
-    /// visit of a block applies more updates
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub(crate) memory: Size,
+    /// visit of a block applies more updates. By default 256MiB; no effect, but a note, if a server
+    /// has the store open
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+}
+
+impl OpenArgs {
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.map_or(MEMORY_BYTES, Size::in_memory)
+    }
 }
 
 /// When an update counts as done.
@@ -367,10 +432,11 @@ Examples:
   upsweep stat hits.upsweep --json
   upsweep stat hits.upsweep --metrics
 
-Only one process at a time can have a store open, and this command opens it. With --metrics,
-gauges show the store as it is now: sizes, fill, waiting updates. Counters and times begin at this
-open; those of the last session are under upsweep_last_session_. An application that has the store
-open serves its own metrics with Store::metrics_text.";
+Only one process at a time can have a store open, and this command opens it, unless a server
+(`upsweep serve`) has it open and shows its own state. With --metrics, gauges show the store as it
+is now: sizes, fill, waiting updates. Counters and times begin at this open; those of the last
+session are under upsweep_last_session_. An application that has the store open serves its own
+metrics with Store::metrics_text.";
 
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:

@@ -25,7 +25,9 @@ struct Timed<T> {
 
 pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
     let store = context.open_for_upkeep(&args.open)?;
-    check(args, &store)?;
+    let folder = context.path(&args.folder);
+    let since = args.since.as_ref().map(|since| context.path(since));
+    check(context, args, &store)?;
     let started = Instant::now();
     // How much an increment copies is not known.
     let all = || store.structures().iter().map(|(_, _, size)| size.records).sum();
@@ -36,9 +38,9 @@ pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure
         }
     };
     let mut options = BackupOptions::default().progress(&draw);
-    options.since = args.since.as_deref();
+    options.since = since.as_deref();
     options.snapshot = args.snapshot.as_deref();
-    let made = store.backup(&args.folder, &options);
+    let made = store.backup(&folder, &options);
     clear(bar.as_ref());
     let summary = made.map_err(explain)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -76,8 +78,9 @@ pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure
 
 /// Refuses what would fail later, all of it at one time: a backup that was killed leaves both a
 /// folder and a snapshot.
-fn check(args: &BackupArgs, store: &Store) -> Result<(), Failure> {
-    let (path, store_path) = (&args.folder, &args.open.store);
+fn check(context: &Context, args: &BackupArgs, store: &Store) -> Result<(), Failure> {
+    let [path, store_path] = [&args.folder, &args.open.store].map(|given| context.path(given));
+    let (path, store_path) = (&path, &store_path);
     if is_inside(path, store_path) {
         let advice = "name a folder elsewhere";
         return Err(Failure::Refused(format!(

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use nix::sys::signal::{SigSet, Signal};
@@ -16,6 +17,7 @@ use upsweep::{Error, RequestError, Store};
 
 use crate::args::OpenArgs;
 use crate::failure::Failure;
+use crate::volumes::Served;
 
 /// Bytes that a stream takes without waiting once it takes any, as pipes do.
 const READY_BYTES: usize = 4096;
@@ -30,6 +32,15 @@ struct Inner {
     streams: Streams,
     /// Its other end is closed or shut down when the command is interrupted.
     interrupts: OnceLock<UnixStream>,
+    /// For a command that a server runs.
+    caller: Option<Caller>,
+}
+
+/// What a command of another process works on.
+struct Caller {
+    /// Working directory of the process.
+    folder: PathBuf,
+    served: Arc<Served>,
 }
 
 /// Standard input, output and error.
@@ -69,7 +80,20 @@ impl Context {
     /// The streams of this process. An interrupt ends the process, as by default.
     pub(crate) fn of_process() -> io::Result<Self> {
         let streams = Streams::of_process()?;
-        Ok(Self { inner: Arc::new(Inner { streams, interrupts: OnceLock::new() }) })
+        let inner = Inner { streams, interrupts: OnceLock::new(), caller: None };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The streams and the working directory of another process, and the store of this one, which
+    /// is a server. The command is interrupted once `interrupts` is closed on the other side.
+    pub(crate) fn of_caller(
+        streams: Streams,
+        folder: PathBuf,
+        interrupts: UnixStream,
+        served: Arc<Served>,
+    ) -> Self {
+        let caller = Some(Caller { folder, served });
+        Self { inner: Arc::new(Inner { streams, interrupts: interrupts.into(), caller }) }
     }
 
     /// Makes an interrupt of this process one of the command, which then says how far it has come;
@@ -103,11 +127,16 @@ impl Context {
         }
     }
 
+    /// Waits until a socket can be read, or the command is interrupted, which is an error.
+    pub(crate) fn wait_for_socket(&self, socket: &UnixStream) -> io::Result<()> {
+        self.wait(socket, PollFlags::IN, true)
+    }
+
     /// Waits until a stream is ready, or the command is interrupted, which then ends it: if it
     /// `goes_on` only where the stream is not ready.
-    fn wait(&self, stream: &File, ready: PollFlags, goes_on: bool) -> io::Result<()> {
+    fn wait(&self, stream: impl AsFd, ready: PollFlags, goes_on: bool) -> io::Result<()> {
         let Some(interrupts) = self.inner.interrupts.get() else { return Ok(()) };
-        let mut polled = [PollFd::new(stream, ready), PollFd::new(interrupts, PollFlags::IN)];
+        let mut polled = [PollFd::new(&stream, ready), PollFd::new(interrupts, PollFlags::IN)];
         loop {
             match poll(&mut polled, None) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -136,6 +165,11 @@ impl Context {
         stream.write(bytes)
     }
 
+    /// Its streams.
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.inner.streams
+    }
+
     /// Standard input.
     pub(crate) fn input(&self) -> &File {
         &self.inner.streams.input
@@ -151,15 +185,40 @@ impl Context {
         Output { context: self, stream: &self.inner.streams.errors, goes_on: true }
     }
 
+    /// A path that the command was given, from here.
+    pub(crate) fn path(&self, given: &Path) -> PathBuf {
+        match &self.inner.caller {
+            Some(caller) => caller.folder.join(given),
+            None => given.to_owned(),
+        }
+    }
+
+    /// The store that a server has open.
+    fn served(&self, args: &OpenArgs) -> Option<&Arc<Served>> {
+        let served = &self.inner.caller.as_ref()?.served;
+        if args.memory.is_some() {
+            self.note(
+                "--memory has no effect: a server has the store open, with memory of its own",
+            );
+        }
+        Some(served)
+    }
+
     /// Opens a store that is there to update it.
     pub(crate) fn open(&self, args: &OpenArgs) -> Result<Store, Failure> {
-        Ok(Store::builder().memory_bytes(args.memory.in_memory()).open(&args.store)?)
+        if let Some(served) = self.served(args) {
+            return Ok(served.store().clone());
+        }
+        Ok(Store::builder().memory_bytes(args.memory_bytes()).open(&args.store)?)
     }
 
     /// Opens a store that is there to work on it as a whole: without the modifiers of its
     /// application if it needs any, and then a note says so.
     pub(crate) fn open_for_upkeep(&self, args: &OpenArgs) -> Result<Store, Failure> {
-        let builder = || Store::builder().memory_bytes(args.memory.in_memory());
+        if let Some(served) = self.served(args) {
+            return Ok(served.store().clone());
+        }
+        let builder = || Store::builder().memory_bytes(args.memory_bytes());
         builder().open(&args.store).or_else(|error| {
             if !needs_application(&error) {
                 return Err(error.into());
@@ -173,7 +232,10 @@ impl Context {
     /// Opens a store that is there to look at it: for reading only where it cannot be written to,
     /// or needs modifiers or kinds of an application, and then a note says so.
     pub(crate) fn open_to_read(&self, args: &OpenArgs) -> Result<Store, Failure> {
-        let builder = || Store::builder().memory_bytes(args.memory.in_memory());
+        if let Some(served) = self.served(args) {
+            return Ok(served.store().clone());
+        }
+        let builder = || Store::builder().memory_bytes(args.memory_bytes());
         builder().open(&args.store).or_else(|error| {
             let is_path = matches!(&error, Error::Request(RequestError::Path { .. }));
             let may_be_read = is_path || needs_application(&error);

@@ -50,7 +50,7 @@ pub(crate) fn run(context: &Context, args: &DumpArgs) -> Result<(), Failure> {
         }
         Ok(record?)
     });
-    let written = dump_to_file(records, args.format, &args.file);
+    let written = dump_to_file(records, args.format, &context.path(&args.file));
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }

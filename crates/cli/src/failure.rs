@@ -74,6 +74,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<upsweep_volume::Error> for Failure {
+    fn from(error: upsweep_volume::Error) -> Self {
+        match error {
+            upsweep_volume::Error::Store(error) => error.into(),
+            upsweep_volume::Error::Damaged { .. } => Self::Damage(Some(error.to_string())),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
 /// The flag that gives a setting of the library; the others keep their name.
 fn flag(setting: &'static str) -> &'static str {
     match setting {

@@ -37,7 +37,8 @@ impl Input {
             let source = source.map_err(|error| Failure::file(Path::new(name), &error))?;
             (source, name.to_owned(), None)
         } else {
-            let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
+            let file =
+                File::open(context.path(path)).map_err(|error| Failure::file(path, &error))?;
             let found = file.metadata().map_err(|error| Failure::file(path, &error))?;
             if found.is_dir() {
                 let message = format!("{}: a folder; name a file", path.display());

@@ -3,10 +3,11 @@
 //! One module per command, or per few small ones. Shared modules: `args` (the command line),
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `context` (where a
 //! command runs: its streams, its store, interrupts), `output` (printing), `input` (lines to read),
-//! `record` (records as lines), `structure` (structures of any kind, now or in a snapshot).
+//! `record` (records as lines), `structure` (structures of any kind, now or in a snapshot),
+//! `volumes` (a store with its volumes).
 //!
 //! Exit status: 0 success; 1 damage found, or no such key; 2 bad input, bad usage, or a store that
-//! cannot be used now.
+//! cannot be used now; 130 interrupted.
 
 mod apply;
 mod args;
@@ -23,6 +24,7 @@ mod output;
 mod quarantine;
 mod read;
 mod record;
+mod serve;
 mod snapshot;
 mod stat;
 mod structure;
@@ -30,6 +32,7 @@ mod sweep;
 mod tables;
 mod text;
 mod verify;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -43,10 +46,12 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     // Without descriptors for its streams no command can run, or say so.
     let Ok(context) = Context::of_process() else { return ExitCode::from(2) };
-    match run(&context, command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => ExitCode::from(failure.report(&context)),
-    }
+    let status = match serve::forward(&context, &command) {
+        Ok(Some(status)) => Ok(status),
+        Ok(None) => run(&context, command).map(|()| 0),
+        Err(failure) => Err(failure),
+    };
+    ExitCode::from(status.unwrap_or_else(|failure| failure.report(&context)))
 }
 
 fn run(context: &Context, command: Command) -> Result<(), Failure> {
@@ -81,6 +86,7 @@ fn run(context: &Context, command: Command) -> Result<(), Failure> {
             quarantine::discard(context, &args)
         }
         Command::Device { command } => device::run(context, &command),
+        Command::Serve(args) => serve::run(context, &args),
         Command::Bench(args) => bench::run(context, &args),
     }
 }

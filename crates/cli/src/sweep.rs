@@ -13,24 +13,30 @@ use crate::{output, text};
 
 pub(crate) fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let store = context.open_for_upkeep(&args.open)?;
+    let before = store.status().metrics;
     let started = Instant::now();
     sweep_with_progress(context, &store)?;
     let seconds = started.elapsed().as_secs_f64();
     let status = store.status();
     let (metrics, held) = (status.metrics, status.held_blocks);
+    // A server has swept before.
+    let read_bytes = metrics.sweep_read_bytes_total - before.sweep_read_bytes_total;
+    let written_bytes = metrics.sweep_written_bytes_total - before.sweep_written_bytes_total;
+    let entries = metrics.swept_entries_total - before.swept_entries_total;
+    let blocks = metrics.swept_blocks_total - before.swept_blocks_total;
     if args.json {
         return context.json(&json!({
             "seconds": seconds,
-            "read_bytes": metrics.sweep_read_bytes_total,
-            "written_bytes": metrics.sweep_written_bytes_total,
-            "batching_degree": metrics.batching_degree(),
+            "read_bytes": read_bytes,
+            "written_bytes": written_bytes,
+            "batching_degree": entries as f64 / blocks.max(1) as f64,
             "held_blocks": held,
         }));
     }
     context.line(&format!(
         "swept in {seconds:.2} s: {} read, {} written",
-        text::size(metrics.sweep_read_bytes_total),
-        text::size(metrics.sweep_written_bytes_total)
+        text::size(read_bytes),
+        text::size(written_bytes)
     ))?;
     if held > 0 {
         context.line(&format!(

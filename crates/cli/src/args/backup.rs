@@ -10,7 +10,8 @@ use crate::text::Size;
 /// Copy all tables and arrays, as they are at one moment, into a new folder
 ///
 /// Only one process at a time can have a store open, so no other command can use it until the
-/// backup is complete. Applications make backups through the library, while writes go on.
+/// backup is complete, unless `upsweep serve` has it open: then writes go on. Applications make
+/// backups through the library, while writes go on.
 ///
 /// The folder gets a manifest and a file of records for each table, hash table and array, with
 /// checksums over every byte; `upsweep restore` makes a store from it. Updates in the quarantine

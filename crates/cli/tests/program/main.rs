@@ -11,6 +11,7 @@ mod kinds;
 mod load;
 mod memory;
 mod quarantine;
+mod serve;
 mod snapshots;
 mod tables;
 mod trouble;

@@ -1,0 +1,157 @@
+//! Work in the background of a server: volumes are trimmed, cleaned and flushed.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use upsweep::Seq;
+use upsweep_volume::Volumes;
+
+use super::calls::Bell;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::volumes::Served;
+
+/// Pause when nothing is to be done.
+const REST: Duration = Duration::from_secs(1);
+/// Pause after a failure that may pass.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// How much time passes between flushes of volumes at least: an open after a crash reads what was
+/// written since the last one.
+const FLUSH_EVERY: Duration = Duration::from_secs(10);
+
+/// The thread that works; [`Upkeep::end`] ends it.
+pub(super) struct Upkeep {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_over: bool,
+    /// Why the store cannot be used any more.
+    failure: Option<Failure>,
+}
+
+/// What the thread has done.
+struct Worker {
+    context: Context,
+    served: Arc<Served>,
+    flushed_at: Instant,
+    /// The last record of the log after the last flush.
+    flushed: Option<Seq>,
+    /// The last failure that was told.
+    told: Option<String>,
+}
+
+impl Upkeep {
+    /// Starts it. It rings the bell if the store fails.
+    pub(super) fn start(
+        context: &Context,
+        served: &Arc<Served>,
+        bell: Arc<Bell>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let mut worker = Worker {
+            context: context.clone(),
+            served: Arc::clone(served),
+            flushed_at: Instant::now(),
+            flushed: None,
+            told: None,
+        };
+        let its = Arc::clone(&shared);
+        let run = move || {
+            if let Err(error) = worker.run(&its) {
+                its.lock().failure = Some(error.into());
+                bell.ring();
+            }
+        };
+        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(run)?;
+        Ok(Self { shared, thread })
+    }
+
+    /// Whether the store has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.lock().failure.is_some()
+    }
+
+    /// Ends it; returns why the store failed, if it did.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        let ended = self.thread.join();
+        ended.map_err(|_| Failure::Refused("the work in the background panicked".to_owned()))?;
+        self.shared.lock().failure.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits; returns whether it is over.
+    fn rest(&self, pause: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), pause, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+}
+
+impl Worker {
+    /// Works until it is over, or the store is closed by a failure.
+    fn run(&mut self, shared: &Shared) -> Result<(), upsweep_volume::Error> {
+        use upsweep::Error::Closed;
+        use upsweep_volume::Error::Store;
+        loop {
+            let pause = match self.step() {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => REST,
+                Err(error @ Store(Closed(_))) => return Err(error),
+                Err(error) => {
+                    self.tell(error.to_string());
+                    REST_AFTER_FAILURE
+                }
+            };
+            if shared.rest(pause) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does a part of what there is to do; returns whether there may be more.
+    fn step(&mut self) -> Result<bool, upsweep_volume::Error> {
+        // Fails if the store has.
+        self.served.store().flush()?;
+        let Some(volumes) = self.served.existing_volumes()? else { return Ok(false) };
+        let is_more = volumes.work()?;
+        if self.flushed_at.elapsed() >= FLUSH_EVERY {
+            self.flush(&volumes)?;
+        }
+        Ok(is_more)
+    }
+
+    /// Flushes the volumes unless nothing has changed.
+    fn flush(&mut self, volumes: &Volumes) -> Result<(), upsweep_volume::Error> {
+        let last = || self.served.store().status().log.last;
+        if self.flushed != Some(last()) {
+            volumes.flush()?;
+            self.flushed = Some(last());
+        }
+        self.flushed_at = Instant::now();
+        Ok(())
+    }
+
+    /// Tells of a failure, once for as long as it is the same.
+    fn tell(&mut self, failure: String) {
+        if self.told.as_ref() != Some(&failure) {
+            self.context.note(&format!("upsweep: upkeep of volumes: {failure}"));
+            self.told = Some(failure);
+        }
+    }
+}
