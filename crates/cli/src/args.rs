@@ -7,6 +7,7 @@ mod lines;
 mod serve;
 mod snapshots;
 mod structures;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,10 @@ pub(crate) use snapshots::{
 };
 pub(crate) use structures::{
     CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
+};
+pub(crate) use volumes::{
+    VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeName,
+    VolumeRenameArgs, VolumeSnapshotArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -78,6 +83,12 @@ pub(crate) enum Command {
         command: SnapshotCommand,
     },
     Changes(ChangesArgs),
+    /// Create, list, snapshot, clone and delete volumes
+    #[command(after_help = volumes::EXAMPLES)]
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
+    },
     /// Show the settings of the store and why they were chosen, its state, and what limits its
     /// speed
     #[command(after_help = STAT_NOTES)]
@@ -132,6 +143,7 @@ impl Command {
             Self::Snapshot { command: Snapshot::List(args) } => &args.open,
             Self::Snapshot { command: Snapshot::Drop(args) } => &args.open,
             Self::Changes(args) => &args.open,
+            Self::Volume { command } => command.open(),
             Self::Stat(args) => &args.show.open,
             Self::Quarantine { command: QuarantineCommand::List(args) } => &args.open,
             Self::Quarantine { command: QuarantineCommand::Retry(args) } => &args.open,

@@ -14,10 +14,11 @@ use std::sync::{Arc, OnceLock};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use upsweep::{Error, RequestError, Store};
+use upsweep_volume::Volumes;
 
 use crate::args::OpenArgs;
 use crate::failure::Failure;
-use crate::volumes::Served;
+use crate::open_store::OpenStore;
 
 /// Bytes that a stream takes without waiting once it takes any, as pipes do.
 const READY_BYTES: usize = 4096;
@@ -40,7 +41,7 @@ struct Inner {
 struct Caller {
     /// Working directory of the process.
     folder: PathBuf,
-    served: Arc<Served>,
+    served: Arc<OpenStore>,
 }
 
 /// Standard input, output and error.
@@ -90,7 +91,7 @@ impl Context {
         streams: Streams,
         folder: PathBuf,
         interrupts: UnixStream,
-        served: Arc<Served>,
+        served: Arc<OpenStore>,
     ) -> Self {
         let caller = Some(Caller { folder, served });
         Self { inner: Arc::new(Inner { streams, interrupts: interrupts.into(), caller }) }
@@ -185,6 +186,11 @@ impl Context {
         Output { context: self, stream: &self.inner.streams.errors, goes_on: true }
     }
 
+    /// Whether a server runs the command, so that work in the background goes on after it.
+    pub(crate) fn is_in_server(&self) -> bool {
+        self.inner.caller.is_some()
+    }
+
     /// A path that the command was given, from here.
     pub(crate) fn path(&self, given: &Path) -> PathBuf {
         match &self.inner.caller {
@@ -194,7 +200,7 @@ impl Context {
     }
 
     /// The store that a server has open.
-    fn served(&self, args: &OpenArgs) -> Option<&Arc<Served>> {
+    fn served(&self, args: &OpenArgs) -> Option<&Arc<OpenStore>> {
         let served = &self.inner.caller.as_ref()?.served;
         if args.memory.is_some() {
             self.note(
@@ -210,6 +216,23 @@ impl Context {
             return Ok(served.store().clone());
         }
         Ok(Store::builder().memory_bytes(args.memory_bytes()).open(&args.store)?)
+    }
+
+    /// Opens a store that is there and its volumes, to change them.
+    pub(crate) fn volumes(&self, args: &OpenArgs) -> Result<Volumes, Failure> {
+        Ok(self.with_volumes(args)?.volumes()?)
+    }
+
+    /// Opens a store that is there and its volumes, if it has ever had one.
+    pub(crate) fn existing_volumes(&self, args: &OpenArgs) -> Result<Option<Volumes>, Failure> {
+        Ok(self.with_volumes(args)?.existing_volumes()?)
+    }
+
+    fn with_volumes(&self, args: &OpenArgs) -> Result<Arc<OpenStore>, Failure> {
+        if let Some(served) = self.served(args) {
+            return Ok(Arc::clone(served));
+        }
+        Ok(Arc::new(OpenStore::new(self.open(args)?)))
     }
 
     /// Opens a store that is there to work on it as a whole: without the modifiers of its

@@ -79,6 +79,9 @@ impl From<upsweep_volume::Error> for Failure {
         match error {
             upsweep_volume::Error::Store(error) => error.into(),
             upsweep_volume::Error::Damaged { .. } => Self::Damage(Some(error.to_string())),
+            error @ upsweep_volume::Error::NoSnapshot { .. } => {
+                Self::Refused(format!("{error}; `upsweep volume list` lists all snapshots"))
+            }
             error => Self::Refused(error.to_string()),
         }
     }

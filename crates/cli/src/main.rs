@@ -4,7 +4,7 @@
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `context` (where a
 //! command runs: its streams, its store, interrupts), `output` (printing), `input` (lines to read),
 //! `record` (records as lines), `structure` (structures of any kind, now or in a snapshot),
-//! `volumes` (a store with its volumes).
+//! `open_store` (a store with its volumes).
 //!
 //! Exit status: 0 success; 1 damage found, or no such key; 2 bad input, bad usage, or a store that
 //! cannot be used now; 130 interrupted.
@@ -20,6 +20,7 @@ mod dump;
 mod failure;
 mod input;
 mod load;
+mod open_store;
 mod output;
 mod quarantine;
 mod read;
@@ -32,7 +33,7 @@ mod sweep;
 mod tables;
 mod text;
 mod verify;
-mod volumes;
+mod volume;
 
 use std::process::ExitCode;
 
@@ -72,6 +73,7 @@ fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Clone(args) => tables::clone(context, &args),
         Command::Snapshot { command } => snapshot::run(context, &command),
         Command::Changes(args) => snapshot::changes(context, &args),
+        Command::Volume { command } => volume::run(context, &command),
         Command::Stat(args) => stat::stat(context, &args),
         Command::Verify(args) => verify::run(context, &args),
         Command::Repair(args) => verify::repair(context, &args),

@@ -15,7 +15,7 @@ use super::message::{Request, VERSION};
 use crate::args::{Arguments, StoreUse};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::volumes::Served;
+use crate::open_store::OpenStore;
 
 /// Commands that run at a time; others wait.
 pub(super) const CALLS_MAX: usize = 64;
@@ -49,14 +49,14 @@ impl AsFd for Bell {
 
 /// The commands that run.
 pub(super) struct Calls {
-    served: Arc<Served>,
+    served: Arc<OpenStore>,
     bell: Arc<Bell>,
     /// Their connections.
     sockets: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
 impl Calls {
-    pub(super) fn new(served: Arc<Served>, bell: Arc<Bell>) -> Arc<Self> {
+    pub(super) fn new(served: Arc<OpenStore>, bell: Arc<Bell>) -> Arc<Self> {
         Arc::new(Self { served, bell, sockets: Mutex::default() })
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let null =
             || std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").expect("there");
         let streams = crate::context::Streams { input: null(), output: null(), errors: null() };
-        let served = Arc::new(Served::new(store));
+        let served = Arc::new(OpenStore::new(store));
         let context = Context::of_caller(streams, "/".into(), ours, served);
         let run = |version: &str, arguments: &[&str]| {
             let arguments = ["upsweep"].iter().chain(arguments).map(Into::into).collect();

@@ -30,7 +30,7 @@ use sd_notify::NotifyState;
 use crate::args::ServeArgs;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::volumes::Served;
+use crate::open_store::OpenStore;
 use calls::{Bell, CALLS_MAX, Calls};
 pub(crate) use client::forward;
 use socket::Listener;
@@ -45,7 +45,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::Refused(format!("cannot serve: {error}"));
     // Before there are other threads, which would take the signals.
     let signals = catch_signals().map_err(|errno| failed(errno.into()))?;
-    let served = Arc::new(Served::new(context.open(&args.open)?));
+    let served = Arc::new(OpenStore::new(context.open(&args.open)?));
     served.existing_volumes()?;
     let bell = Arc::new(Bell::new().map_err(failed)?);
     let upkeep = Upkeep::start(context, &served, Arc::clone(&bell)).map_err(failed)?;

@@ -10,7 +10,7 @@ use upsweep_volume::Volumes;
 use super::calls::Bell;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::volumes::Served;
+use crate::open_store::OpenStore;
 
 /// Pause when nothing is to be done.
 const REST: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ struct State {
 /// What the thread has done.
 struct Worker {
     context: Context,
-    served: Arc<Served>,
+    served: Arc<OpenStore>,
     flushed_at: Instant,
     /// The last record of the log after the last flush.
     flushed: Option<Seq>,
@@ -54,7 +54,7 @@ impl Upkeep {
     /// Starts it. It rings the bell if the store fails.
     pub(super) fn start(
         context: &Context,
-        served: &Arc<Served>,
+        served: &Arc<OpenStore>,
         bell: Arc<Bell>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());

@@ -15,3 +15,4 @@ mod serve;
 mod snapshots;
 mod tables;
 mod trouble;
+mod volumes;

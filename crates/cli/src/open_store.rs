@@ -8,13 +8,13 @@ use upsweep_volume::{Error, Volumes};
 /// A table that a store has once it has had a volume.
 const TABLE: &str = "volumes/catalog";
 
-/// A store that a server has open.
-pub(crate) struct Served {
+/// A store that is open, in a server or for one command.
+pub(crate) struct OpenStore {
     store: Store,
     volumes: Mutex<Option<Volumes>>,
 }
 
-impl Served {
+impl OpenStore {
     pub(crate) fn new(store: Store) -> Self {
         Self { store, volumes: Mutex::default() }
     }
