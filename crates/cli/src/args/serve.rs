@@ -1,10 +1,13 @@
 //! The command line of `serve`.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use upsweep_nbd::server::Listen;
 
 use super::OpenArgs;
 
-/// Have a store open, so that other commands work on it at the same time
+/// Have a store open, so that other commands work on it at the same time, and export its volumes
 ///
 /// A store is open in one process at a time. While this server runs, it is this one, and it runs
 /// the commands that others are called with: `upsweep get STORE KEY` and all others find the server
@@ -15,17 +18,63 @@ use super::OpenArgs;
 /// A command that is interrupted, or whose process is killed, stops at the next line that it reads
 /// or writes. What the store does as a whole, such as `sweep`, `compact` or `backup`, it completes.
 ///
+/// With --listen or --unix, every volume is an export over NBD under its name, and if there is only
+/// one, also the default. A client that is told that a write is done finds it after a crash if it
+/// has asked for that, or flushed afterwards. A volume that is deleted fails for its clients.
+///
 /// In the background the server gives back what volumes no longer need, and makes everything
 /// durable. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands
 /// that run come to their end, for 30 seconds or until a second signal, and then interrupts them. A
 /// server that is killed loses nothing that was durable. With systemd, Type=notify tells it when
-/// the server can be used.
+/// the server can be used. SIGHUP has the certificates read again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   upsweep serve hits.upsweep
-  upsweep serve hits.upsweep --memory 4GiB")]
+  upsweep serve hits.upsweep --memory 4GiB
+  upsweep serve disks.upsweep --unix /run/disks.nbd --metrics 127.0.0.1:9464
+  upsweep serve disks.upsweep --listen 0.0.0.0:10809 --tls-certificate server.pem \\
+    --tls-key server.key --tls-clients clients.pem")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    /// Export the volumes here: a TCP address with its port, unix:PATH, or systemd for the sockets
+    /// that a socket unit passes; several may be given
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<Listen>,
+    /// Export the volumes on this Unix socket; several may be given. Its folder and the file mode
+    /// mask decide who may connect
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Vec<PathBuf>,
+    /// Export all volumes for reading only
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Export this volume for reading only; several may be given
+    #[arg(long = "read-only-volume", value_name = "VOLUME")]
+    pub(crate) read_only_volumes: Vec<String>,
+    /// Require TLS of NBD clients: the certificate of the server in PEM, and those between it and
+    /// the root
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Certificates of authorities, in PEM: a client needs a certificate that one of them has
+    /// signed
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_clients: Option<PathBuf>,
+    /// Serve NBD clients without TLS, too
+    #[arg(long, requires = "tls_certificate")]
+    pub(crate) tls_optional: bool,
+    /// Most NBD connections at a time; further ones are closed at once
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+    /// Most NBD requests that are performed at a time, of all connections; each has a thread
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) workers: u32,
+    /// Serve /metrics, in the text format of Prometheus, and /healthz over HTTP at this TCP address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
 }

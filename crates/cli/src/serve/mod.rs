@@ -1,4 +1,5 @@
-//! `upsweep serve`: has a store open, and runs the commands of other processes on it.
+//! `upsweep serve`: has a store open, runs the commands of other processes on it, and exports its
+//! volumes.
 //!
 //! | module | content |
 //! |---|---|
@@ -6,6 +7,9 @@
 //! | `socket` | the socket in the folder of the store |
 //! | `client` | the side of a command |
 //! | `calls` | the side of the server, one command on a thread |
+//! | `nbd` | the NBD server beside them |
+//! | `exports` | volumes as its exports |
+//! | `web` | metrics and health over HTTP |
 //! | `upkeep` | work in the background |
 //!
 //! One thread waits for everything: connections, signals, and the bell that is rung when a command
@@ -14,12 +18,16 @@
 
 mod calls;
 mod client;
+mod exports;
 mod message;
+mod nbd;
 mod socket;
 mod upkeep;
+mod web;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
@@ -33,8 +41,10 @@ use crate::failure::Failure;
 use crate::open_store::OpenStore;
 use calls::{Bell, CALLS_MAX, Calls};
 pub(crate) use client::forward;
+use nbd::Nbd;
 use socket::Listener;
 use upkeep::Upkeep;
+use web::Pages;
 
 /// How long a server that is told to end waits for the commands that run.
 const END_WAIT: Duration = Duration::from_secs(30);
@@ -48,8 +58,16 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let served = Arc::new(OpenStore::new(context.open(&args.open)?));
     served.existing_volumes()?;
     let bell = Arc::new(Bell::new().map_err(failed)?);
-    let upkeep = Upkeep::start(context, &served, Arc::clone(&bell)).map_err(failed)?;
+    let nbd = Nbd::start(context, args, &served)?;
+    let is_healthy = Arc::new(AtomicBool::new(true));
+    let metrics = args.metrics.as_deref().map(|address| {
+        let counters = nbd.as_ref().map(|nbd| Box::new(nbd.counters()) as Box<_>);
+        let (store, is_healthy) = (Arc::clone(&served), Arc::clone(&is_healthy));
+        web::start(address, Pages { store, counters, is_healthy })
+    });
+    let metrics = metrics.transpose()?;
     let listener = Listener::bind(&args.open.store)?;
+    let upkeep = Upkeep::start(context, &served, Arc::clone(&bell)).map_err(failed)?;
     let mut server = Server {
         context,
         signals,
@@ -57,13 +75,23 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         calls: Calls::new(Arc::clone(&served), Arc::clone(&bell)),
         bell,
         upkeep,
+        nbd,
+        is_healthy,
         ends_at: None,
     };
-    context.line(&format!("serving {}", args.open.store.display()))?;
+    let mut about = format!("serving {}", args.open.store.display());
+    if let Some(nbd) = &server.nbd {
+        about += &format!(", volumes on {}", nbd.places());
+    }
+    if let Some(address) = metrics {
+        about += &format!(", metrics on http://{address}/metrics");
+    }
+    context.line(&about)?;
     tell_manager(context, &NotifyState::Ready);
     while !server.is_over() {
         server.step().map_err(failed)?;
     }
+    let stopped = server.nbd.map(Nbd::end).transpose();
     let ended = server.upkeep.end();
     let flushed = match served.existing_volumes() {
         Ok(Some(volumes)) => volumes.flush(),
@@ -72,13 +100,17 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let closed = served.store().clone().close();
     // The first failure is the cause of the others.
     ended?;
+    if let Some(stopped) = stopped?.filter(|stopped| stopped.requests_left > 0) {
+        let left = stopped.requests_left;
+        context.note(&format!("upsweep: {left} requests of NBD clients were not finished"));
+    }
     flushed?;
     Ok(closed?)
 }
 
-/// Lets the signals that end a server be read.
+/// Lets the signals that end a server, or have it read certificates, be read.
 fn catch_signals() -> nix::Result<SignalFd> {
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
@@ -99,6 +131,8 @@ struct Server<'a> {
     calls: Arc<Calls>,
     bell: Arc<Bell>,
     upkeep: Upkeep,
+    nbd: Option<Nbd>,
+    is_healthy: Arc<AtomicBool>,
     /// When commands are interrupted, once it is told to end.
     ends_at: Option<Instant>,
 }
@@ -122,8 +156,8 @@ impl Server<'_> {
             other => drop(other?),
         }
         let is_ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if is_ready[0] && self.signals.read_signal()?.is_some() {
-            self.end();
+        if let (true, Some(signal)) = (is_ready[0], self.signals.read_signal()?) {
+            if signal.ssi_signo == Signal::SIGHUP as u32 { self.reload() } else { self.end() }
         }
         if is_ready[1] {
             self.bell.silence();
@@ -146,9 +180,18 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// Has certificates read again.
+    fn reload(&self) {
+        if let Some(Err(error)) = self.nbd.as_ref().map(Nbd::reload) {
+            self.context.note(&format!("upsweep: {error}"));
+        }
+    }
+
     /// Begins to end; the second time, interrupts what still runs.
     fn end(&mut self) {
         if self.listener.take().is_some() {
+            self.is_healthy.store(false, Ordering::Relaxed);
+            self.nbd.iter().for_each(Nbd::stop);
             tell_manager(self.context, &NotifyState::Stopping);
             self.ends_at = Some(Instant::now() + END_WAIT);
         } else {

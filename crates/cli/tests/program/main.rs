@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod create;
 mod device;
+mod exports;
 mod foreign;
 mod kinds;
 mod load;

@@ -11,23 +11,30 @@ use super::common::{Run, World, refused, text};
 /// A server, which is killed at the end.
 pub struct Server {
     process: Child,
-    /// What it prints after the first line.
+    /// Its first line.
+    pub said: String,
+    /// What it prints after that.
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
     /// Starts it, and waits until it can be used.
     pub fn start(world: &World) -> Self {
-        Self::of(world.command("serve", &["--memory", "64MiB"]))
+        Self::with(world, &["--memory", "64MiB"])
+    }
+
+    /// Starts it with these arguments.
+    pub fn with(world: &World, arguments: &[&str]) -> Self {
+        Self::of(world.command("serve", arguments))
     }
 
     fn of(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
         let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("readable");
-        assert!(line.starts_with("serving "), "{line}");
-        Self { process, _output: output }
+        let mut said = String::new();
+        output.read_line(&mut said).expect("readable");
+        assert!(said.starts_with("serving "), "{said}");
+        Self { process, said, _output: output }
     }
 
     fn signal(&self, name: &str) {
@@ -44,6 +51,12 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!("the server does not end");
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("ended");
     }
 
     /// Ends it.

@@ -1,0 +1,187 @@
+//! Volumes as NBD exports.
+
+use std::sync::Arc;
+
+use upsweep::{ClosedError, RetryError};
+use upsweep_nbd::server::{Address, Closing, Device, Exports, Peer, Zeroing};
+use upsweep_nbd::{Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, Volumes};
+
+use crate::context::Context;
+use crate::open_store::OpenStore;
+
+/// Bytes that are written at a time where zeros are to take space.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// The volumes of a store, for clients of a server.
+pub(super) struct VolumeExports {
+    pub(super) store: Arc<OpenStore>,
+    /// Which of them can only be read.
+    pub(super) read_only: ReadOnly,
+    /// Where is told what clients did wrong.
+    pub(super) context: Context,
+}
+
+/// Which volumes can only be read.
+pub(super) enum ReadOnly {
+    All,
+    These(Vec<String>),
+}
+
+impl ReadOnly {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(names) => names.iter().any(|found| found == name),
+        }
+    }
+}
+
+impl VolumeExports {
+    fn volumes(&self) -> Result<Volumes, Refusal> {
+        match self.store.existing_volumes() {
+            Ok(volumes) => volumes.ok_or(Refusal::Unknown),
+            Err(error) => {
+                self.context.note(&format!("upsweep: volumes cannot be opened: {error}"));
+                Err(Refusal::Policy)
+            }
+        }
+    }
+
+    /// The volume that a client means, and what it sees of it. The default is the only volume.
+    fn find(&self, name: &str) -> Result<(Volumes, Export), Refusal> {
+        let volumes = self.volumes()?;
+        let list = volumes.list();
+        let found = match (name, list.as_slice()) {
+            ("", [only]) => only,
+            _ => list.iter().find(|found| found.name == name).ok_or(Refusal::Unknown)?,
+        };
+        let mut export = Export::new(&found.name, found.bytes);
+        export.read_only = found.fixed_at.is_some() || self.read_only.has(&found.name);
+        // Volumes are flushed together, and a read sees every write that was answered.
+        export.multi_connection = true;
+        export.block_bytes_preferred = BLOCK_BYTES as u32;
+        export.contexts = vec![Meta::Allocation, Meta::AllocationDepth];
+        Ok((volumes, export))
+    }
+}
+
+impl Exports for VolumeExports {
+    fn list(&self, _: &Peer) -> Result<Vec<(String, String)>, Refusal> {
+        match self.volumes() {
+            Ok(volumes) => {
+                let list = volumes.list().into_iter();
+                Ok(list.map(|volume| (volume.name, String::new())).collect())
+            }
+            Err(Refusal::Unknown) => Ok(Vec::new()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn describe(&self, name: &str, _: &Peer) -> Result<Export, Refusal> {
+        self.find(name).map(|(_, export)| export)
+    }
+
+    fn open(&self, name: &str, _: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
+        let (volumes, export) = self.find(name)?;
+        let volume = volumes.volume(&export.name).map_err(|_| Refusal::Unknown)?;
+        Ok((export, Arc::new(Disk(volume))))
+    }
+
+    fn closed(&self, peer: &Peer, closing: &Closing) {
+        if matches!(closing, Closing::Ended(End::Violated(_)) | Closing::Tls(_)) {
+            let who = match peer.address {
+                Address::Tcp(address) => address.to_string(),
+                Address::Unix { user: Some(user) } => format!("of user {user}"),
+                Address::Unix { user: None } => "of this machine".to_owned(),
+            };
+            self.context.note(&format!("upsweep: a client, {who}: {closing}"));
+        }
+    }
+}
+
+/// A volume as a device.
+struct Disk(Volume);
+
+fn acknowledge(durable: bool) -> Acknowledge {
+    if durable { Acknowledge::Durable } else { Acknowledge::Written }
+}
+
+/// What a client is told of a failure.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err passes")]
+fn fault(error: Error) -> Fault {
+    let code = match &error {
+        Error::OutOfRange { .. } => ErrorCode::Invalid,
+        Error::ReadOnly(_) => ErrorCode::NotPermitted,
+        Error::Store(upsweep::Error::Retry(RetryError::Full { .. })) => ErrorCode::NoSpace,
+        Error::Store(upsweep::Error::Closed(ClosedError::Closed)) => ErrorCode::Shutdown,
+        _ => ErrorCode::Io,
+    };
+    Fault { code, message: error.to_string(), offset: None }
+}
+
+impl Device for Disk {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+        self.0.read(offset, buffer).map_err(fault)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {
+        self.0.write(offset, data, acknowledge(durable)).map_err(fault)
+    }
+
+    fn flush(&self) -> Result<(), Fault> {
+        self.0.flush().map_err(fault)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64, how: Zeroing) -> Result<(), Fault> {
+        if !how.no_hole {
+            return self.0.zero(offset, length, acknowledge(how.durable)).map_err(fault);
+        }
+        if how.fast {
+            return Err(ErrorCode::NotSupported.into());
+        }
+        let zeros = vec![0; ZEROS_BYTES.min(usize::try_from(length).unwrap_or(ZEROS_BYTES))];
+        let mut done = 0;
+        while done < length {
+            let bytes = (length - done).min(zeros.len() as u64);
+            self.write(offset + done, &zeros[..bytes as usize], how.durable)?;
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    fn trim(&self, offset: u64, length: u64, durable: bool) -> Result<(), Fault> {
+        // Parts of blocks take their space anyway.
+        let first = offset.next_multiple_of(BLOCK_BYTES);
+        let end = (offset + length) / BLOCK_BYTES * BLOCK_BYTES;
+        match end.checked_sub(first) {
+            None | Some(0) => Ok(()),
+            Some(bytes) => self.0.zero(first, bytes, acknowledge(durable)).map_err(fault),
+        }
+    }
+
+    fn status(
+        &self,
+        context: &Meta,
+        offset: u64,
+        length: u64,
+        _: u32,
+    ) -> Result<Vec<Extent>, Fault> {
+        let extents = self.0.status(offset, length).map_err(fault)?;
+        Ok(extents.iter().map(|found| extent(context, *found)).collect())
+    }
+}
+
+/// What a context says of a range.
+fn extent(context: &Meta, found: upsweep_volume::Extent) -> Extent {
+    let depth = match found.kind {
+        ExtentKind::Data { depth } => Some(depth),
+        _ => None,
+    };
+    let status = match (context, depth) {
+        (Meta::AllocationDepth, depth) => depth.map_or(0, |depth| u32::from(depth) + 1),
+        (_, Some(_)) => 0,
+        (_, None) => Meta::HOLE | Meta::ZERO,
+    };
+    Extent { length: found.bytes, status }
+}

@@ -1,0 +1,188 @@
+//! Volumes over NBD, with the clients of libnbd and qemu, and the pages of a server.
+//!
+//! Where a client is missing, its test says so aloud, and fails if the environment variable
+//! `UPSWEEP_REQUIRE_TOOLS` is set.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use super::common::{World, refused, text};
+use super::serve::Server;
+
+/// Whether these programs are there; if not, says so.
+fn are_there(programs: &[&str]) -> bool {
+    let is_there = |program: &&&str| Command::new(program).arg("--version").output().is_ok();
+    let missing: Vec<_> = programs.iter().filter(|program| !is_there(program)).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let text = format!("\nSKIPPED, NOT TESTED: {missing:?} not installed\n");
+    assert!(std::env::var_os("UPSWEEP_REQUIRE_TOOLS").is_none(), "{text}");
+    // Past the capture of the test runner.
+    std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+    false
+}
+
+/// Runs a program; what it printed, or its errors.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output().expect("it runs");
+    let [out, errors] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    if output.status.success() { Ok(out) } else { Err(out + &errors) }
+}
+
+fn uri(socket: &Path, name: &str) -> String {
+    format!("nbd+unix:///{name}?socket={}", socket.display())
+}
+
+/// Runs commands of `qemu-io` on a volume.
+fn qemu_io(socket: &Path, name: &str, commands: &[&str]) -> Result<String, String> {
+    let uri = uri(socket, name);
+    let mut arguments = vec!["-f", "raw"];
+    commands.iter().for_each(|command| arguments.extend(["-c", command]));
+    arguments.push(&uri);
+    run("qemu-io", &arguments)
+}
+
+#[test]
+fn volumes_are_exports_while_commands_snapshot_and_clone_them() {
+    if !are_there(&["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    assert!(run("nbdinfo", &["--size", &uri(&socket, "disk")]).is_err());
+    world.ok("volume create", &["disk", "64MiB"]);
+    assert_eq!(run("nbdinfo", &["--size", &uri(&socket, "disk")]), Ok("67108864\n".to_owned()));
+    assert_eq!(run("nbdinfo", &["--size", &uri(&socket, "")]), Ok("67108864\n".to_owned()));
+    let wrote = qemu_io(&socket, "disk", &["write -P 7 512 1M", "write -z -u 64k 64k", "flush"]);
+    wrote.expect("written");
+    world.ok("volume snapshot", &["disk", "monday"]);
+    qemu_io(&socket, "disk", &["write -P 9 0 2M", "discard 1M 4k", "flush"]).expect("written");
+    world.ok("volume clone", &["disk@monday", "was"]);
+    let was = ["read -P 0 0 512", "read -P 7 512 63k", "read -P 0 64k 64k", "read -P 7 128k 512"];
+    qemu_io(&socket, "was", &was).expect("as it was");
+    let is = ["read -P 9 0 1M", "read -P 0 1M 4k", "read -P 9 1028k 64k"];
+    qemu_io(&socket, "disk", &is).expect("as it is");
+    qemu_io(&socket, "was", &["read -P 9 0 512"]).expect_err("the check can fail");
+    let map = |name: &str, context: &str| {
+        let map = run("nbdinfo", &[&format!("--map={context}"), &uri(&socket, name)]);
+        let map = map.expect("a map");
+        let line = |line: &str| line.split_whitespace().take(3).map(str::to_owned).collect();
+        map.lines().map(line).collect::<Vec<Vec<String>>>()
+    };
+    let [kib, mib] = [1 << 10, 1 << 20];
+    let extents =
+        |of: &[[u64; 3]]| of.iter().map(|it| it.map(|n| n.to_string()).to_vec()).collect();
+    let expected: Vec<_> = extents(&[
+        [0, mib, 0],
+        [mib, 4 * kib, 3],
+        [mib + 4 * kib, mib - 4 * kib, 0],
+        [2 * mib, 62 * mib, 3],
+    ]);
+    assert_eq!(map("disk", "base:allocation"), expected);
+    qemu_io(&socket, "was", &["write 0 4k", "flush"]).expect("written");
+    let expected: Vec<_> = extents(&[
+        [0, 4 * kib, 1],
+        [4 * kib, 60 * kib, 2],
+        [64 * kib, 64 * kib, 0],
+        [128 * kib, mib + 4 * kib - 128 * kib, 2],
+        [mib + 4 * kib, 63 * mib - 4 * kib, 0],
+    ]);
+    assert_eq!(map("was", "qemu:allocation-depth"), expected);
+    assert!(run("nbdinfo", &["--size", &uri(&socket, "")]).is_err(), "the default is unclear");
+    let list = run("nbdinfo", &["--list", &uri(&socket, "")]).expect("a list");
+    assert!(list.contains("export=\"disk\"") && list.contains("export=\"was\""), "{list}");
+    server.stop();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn what_was_flushed_survives_a_kill() {
+    if !are_there(&["qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    world.ok("volume create", &["disk", "64MiB"]);
+    qemu_io(&socket, "disk", &["write -P 7 0 1M", "flush"]).expect("written");
+    qemu_io(&socket, "disk", &["write -f -P 8 1M 64k"]).expect("written through");
+    server.kill();
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    qemu_io(&socket, "disk", &["read -P 7 0 1M", "read -P 8 1M 64k"]).expect("there");
+    server.stop();
+    world.ok("verify", &[]);
+}
+
+#[test]
+fn exports_for_reading_refuse_writes() {
+    if !are_there(&["qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let unix = text(&socket);
+    world.ok("volume create", &["disk", "1MiB"]);
+    world.ok("volume create", &["other", "1MiB"]);
+    let server = Server::with(&world, &["--unix", &unix, "--read-only-volume", "disk"]);
+    qemu_io(&socket, "disk", &["write 0 4k"]).expect_err("read-only");
+    qemu_io(&socket, "other", &["write 0 4k"]).expect("written");
+    server.stop();
+    let server = Server::with(&world, &["--unix", &unix, "--read-only"]);
+    qemu_io(&socket, "other", &["write 0 4k"]).expect_err("read-only");
+    server.stop();
+}
+
+/// The answer of an HTTP server to a request.
+fn answer(address: &str, request: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("connects");
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+#[test]
+fn metrics_and_health_are_pages() {
+    let world = World::new();
+    let server = Server::with(&world, &["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    assert!(server.said.contains(", volumes on 127.0.0.1:"), "{}", server.said);
+    let (_, address) = server.said.trim_end().split_once("metrics on http://").expect("told");
+    let address = address.trim_end_matches("/metrics");
+    assert_eq!(world.apply("put\tk\tv\n", &[]).status, Some(0));
+    let get = |path: &str| answer(address, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let metrics = get("/metrics");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"));
+    for line in [
+        "upsweep_updates_total 1",
+        "upsweep_nbd_connections_open 0",
+        "upsweep_nbd_requests_total{kind=\"read\"} 0",
+        "upsweep_nbd_request_seconds_bucket{kind=\"write\",le=\"0.000001\"} 0",
+        "upsweep_nbd_request_seconds_count{kind=\"write\"} 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
+    }
+    assert!(get("/healthz").ends_with("\r\n\r\nok\n"));
+    let head = answer(address, "HEAD /healthz HTTP/1.0\r\n\r\n");
+    assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(get("/").starts_with("HTTP/1.1 404 "));
+    let post = answer(address, "POST /metrics HTTP/1.1\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
+    server.stop();
+}
+
+#[test]
+fn a_server_that_cannot_listen_says_why() {
+    let world = World::new();
+    let file = world.file("file", "");
+    refused(&world.run("serve", &["--unix", &file]), "exists and is no socket");
+    let missing = text(&world.path("none.pem"));
+    let tls = ["--listen", "127.0.0.1:0", "--tls-certificate", &missing, "--tls-key", &missing];
+    refused(&world.run("serve", &tls), "none.pem for TLS");
+    refused(&world.run("serve", &["--metrics", "nowhere"]), "--metrics nowhere: ");
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), "");
+}
