@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -379,4 +379,32 @@ fn a_service_manager_is_told_of_beginning_and_end() {
     server.signal("TERM");
     assert_eq!(told(), "STOPPING=1\n");
     assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_command_that_a_server_does_not_end_can_be_left() {
+    let world = World::new();
+    let listener = UnixListener::bind(world.store().join("server.socket")).expect("bound");
+    let mut sweep = world.command("sweep", &[]).stderr(Stdio::piped()).spawn().expect("runs");
+    let (mut socket, _) = listener.accept().expect("connected");
+    socket.read_exact(&mut [0; 5]).expect("a request");
+    signal(&sweep, "INT");
+    let status = sweep.wait().expect("ended").code();
+    assert_eq!(status, Some(130));
+    let mut errors = String::new();
+    sweep.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("readable");
+    assert_eq!(errors, "upsweep: interrupted; the server completes what it has begun\n");
+}
+
+#[test]
+fn a_server_that_ends_without_an_answer_is_an_error() {
+    let world = World::new();
+    let listener = UnixListener::bind(world.store().join("server.socket")).expect("bound");
+    let sweep = world.command("sweep", &[]).stderr(Stdio::piped()).spawn().expect("runs");
+    let (mut socket, _) = listener.accept().expect("connected");
+    socket.read_exact(&mut [0; 5]).expect("a request");
+    drop(socket);
+    let run = Run::from(sweep.wait_with_output().expect("ended"));
+    let message = format!("no answer from a server, process {}: ", std::process::id());
+    refused(&run, &message);
 }
