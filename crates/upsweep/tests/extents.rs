@@ -173,6 +173,27 @@ fn after_a_failed_write_or_flush_the_store_is_closed() {
 }
 
 #[test]
+fn threads_reserve_what_others_give_back() {
+    let store = Store::in_memory().expect("made");
+    let (blocks, space) = with_table(&store);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let blocks = &blocks;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let reserved = blocks.reserve_extent(space, 8192).expect("room");
+                    write(&reserved, 4096, number).expect("written");
+                    assert_eq!(read(&reserved, 4096), [number; UNIT]);
+                    blocks.give_extent_back(reserved).expect("it is reserved");
+                }
+            });
+        }
+    });
+    assert!(blocks.extents(space).expect("a space").is_empty());
+    assert_eq!(store.status().reserved_bytes, 0);
+}
+
+#[test]
 fn a_closed_store_takes_no_request() {
     let store = Store::in_memory().expect("made");
     let (blocks, space) = with_table(&store);

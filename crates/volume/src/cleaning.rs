@@ -20,10 +20,24 @@ use crate::error::Error;
 use crate::payload::{Part, Payload, key_of_place};
 use crate::slots::Slots;
 
-/// Share of all slots that may be dead, in per cent, before cleaning begins.
-pub const DEAD_PERCENT_MAX: usize = 20;
-/// The same when the devices are full.
-pub const DEAD_PERCENT_MAX_FULL: usize = 5;
+/// How much is cleaned.
+#[derive(Clone, Copy)]
+pub struct Cleaning {
+    /// Share of all slots that may be dead, in per cent, before it begins.
+    dead_percent_max: usize,
+    /// Segments that are cleaned in a step, with one flush.
+    segments_max: usize,
+}
+
+impl Cleaning {
+    /// As long as there is room.
+    pub const USUAL: Self = Self { dead_percent_max: 20, segments_max: 16 };
+    /// Into the only segment that is left.
+    pub const WHEN_FULL: Self = Self { dead_percent_max: 5, segments_max: 1 };
+}
+
+/// A span is read as a whole if at least this share of it is needed.
+const NEEDED_SHARE: u64 = 4;
 
 /// A segment that may be cleaned.
 #[derive(Default)]
@@ -43,18 +57,36 @@ impl Candidate {
     }
 }
 
+/// A part of a home that has been copied out of a segment.
+struct Move {
+    from: Arc<ReservedExtent>,
+    home: u64,
+    parts: Vec<Part>,
+}
+
 impl Payload {
-    /// Cleans one segment if more slots are dead, in per cent; returns whether it did.
-    pub fn clean(&self, dead_percent_max: usize) -> Result<bool, Error> {
-        let Some((segment, homes)) = self.choose(dead_percent_max) else { return Ok(false) };
-        for home in homes {
-            self.move_out_of(&segment, home)?;
+    /// Cleans some segments if too many slots are dead; returns whether it did.
+    pub fn clean(&self, cleaning: Cleaning) -> Result<bool, Error> {
+        let mut moves = Vec::new();
+        for (segment, homes) in self.choose(cleaning) {
+            let moved = homes.into_iter().map(|home| self.move_out_of(&segment, home));
+            match moved.collect::<Result<Vec<_>, Error>>() {
+                Ok(moved) => moves.extend(moved.into_iter().flatten()),
+                // What has moved makes room for the rest.
+                Err(error) if error.is_full() && !moves.is_empty() => break,
+                Err(error) => return Err(error),
+            }
         }
+        if moves.is_empty() {
+            return Ok(false);
+        }
+        self.flush()?;
+        self.replace(moves)?;
         Ok(true)
     }
 
-    /// The segment that it is best to clean now, and the homes of which parts are in it.
-    fn choose(&self, dead_percent_max: usize) -> Option<(Arc<ReservedExtent>, BTreeSet<u64>)> {
+    /// The segments that it is best to clean now, and the homes of which parts are in each.
+    fn choose(&self, cleaning: Cleaning) -> Vec<(Arc<ReservedExtent>, BTreeSet<u64>)> {
         let state = self.state.lock();
         let slots = usize::from(self.slots_per_home);
         let survivors = state.survivors.as_ref().map(|(segment, _)| segment);
@@ -80,32 +112,31 @@ impl Payload {
         }
         let living: usize = candidates.values().map(|(_, candidate)| candidate.living).sum();
         let all = candidates.len() * slots;
-        if (all - living) * 100 <= all * dead_percent_max {
-            return None;
+        if (all - living) * 100 <= all * cleaning.dead_percent_max {
+            return Vec::new();
         }
-        let worth = |candidate: &Candidate| candidate.worth(slots, state.next_home);
-        let best = candidates
-            .into_values()
-            .filter(|(_, candidate)| candidate.living < slots)
-            .max_by(|left, right| worth(&left.1).total_cmp(&worth(&right.1)));
-        best.map(|(segment, candidate)| (Arc::clone(segment), candidate.homes))
+        let candidates = candidates.into_values().filter(|(_, found)| found.living < slots);
+        let mut by_worth: Vec<(f64, &Arc<ReservedExtent>, Candidate)> = candidates
+            .map(|(segment, found)| (found.worth(slots, state.next_home), segment, found))
+            .collect();
+        by_worth.sort_by(|left, right| right.0.total_cmp(&left.0));
+        let best = by_worth.into_iter().take(cleaning.segments_max);
+        best.map(|(_, segment, found)| (Arc::clone(segment), found.homes)).collect()
     }
 
-    /// Moves what is needed of a home out of a segment, to that of survivors.
-    fn move_out_of(&self, segment: &Arc<ReservedExtent>, home: u64) -> Result<(), Error> {
-        let Some((living, places)) = self.living_in(segment, home) else { return Ok(()) };
-        let mut moved = Vec::with_capacity(places.len() * BLOCK_BYTES as usize);
-        for run in places.chunk_by(|left, right| left + BLOCK_BYTES == *right) {
-            let buffer = Buffer::recycled(run.len() * BLOCK_BYTES as usize);
-            moved.extend_from_slice(&segment.read(run[0], buffer, Class::SweepRead)?);
-        }
+    /// Copies what is needed of a home out of a segment to that of survivors, where it is not
+    /// stable yet; `None` if the home is gone.
+    fn move_out_of(&self, segment: &Arc<ReservedExtent>, home: u64) -> Result<Option<Move>, Error> {
+        let Some((living, places)) = self.living_in(segment, home) else { return Ok(None) };
+        let moved = read_places(segment, &places)?;
         let mut parts = Vec::new();
         let (mut rest, mut data) = (&living[..], &moved[..]);
         while !rest.is_empty() {
             let (to, base, slots) = self.take_survivors(rest.len() as u16)?;
             let (now, later) = data.split_at(usize::from(slots) * BLOCK_BYTES as usize);
             let offset = u64::from(base) * BLOCK_BYTES;
-            to.write(offset, Buffer::copy_of(now), WriteMode::Stable, Class::SweepWrite)?;
+            to.write(offset, Buffer::copy_of(now), WriteMode::Cached, Class::SweepWrite)?;
+            self.state.lock().note_unflushed(&to);
             let mut present = Slots::none(self.slots_per_home);
             for slot in &rest[..usize::from(slots)] {
                 present.add(*slot);
@@ -113,7 +144,7 @@ impl Payload {
             parts.push(Part { segment: to, base, present: Some(present) });
             (rest, data) = (&rest[usize::from(slots)..], later);
         }
-        self.replace(segment, home, parts)
+        Ok(Some(Move { from: Arc::clone(segment), home, parts }))
     }
 
     /// The slots of a home in a segment that are needed, and their offsets there; `None` if the
@@ -152,24 +183,47 @@ impl Payload {
         }
     }
 
-    /// Records that the part of a home in a segment has become these, which are stable.
-    fn replace(
-        &self,
-        segment: &Arc<ReservedExtent>,
-        number: u64,
-        parts: Vec<Part>,
-    ) -> Result<(), Error> {
+    /// Records where homes are now that what has moved is stable.
+    fn replace(&self, moves: Vec<Move>) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let Some(home) = state.homes.get_mut(&number) else { return Ok(()) };
-        home.parts.retain(|part| !Arc::ptr_eq(&part.segment, segment));
-        home.parts.extend(parts);
-        let row = home.row();
-        drop(state);
         let mut batch = self.store.batch();
-        batch.put(&self.table, &key_of_place(number), &row);
-        // The record that gives the segment back comes later in the log.
+        let mut left = Vec::new();
+        for Move { from, home: number, parts } in moves {
+            let Some(home) = state.homes.get_mut(&number) else { continue };
+            home.parts.retain(|part| !Arc::ptr_eq(&part.segment, &from));
+            home.parts.extend(parts);
+            batch.put(&self.table, &key_of_place(number), &home.row());
+            left.push(from);
+        }
+        drop(state);
+        // The records that give the segments back come later in the log.
         batch.commit(Durability::Relaxed)?;
-        self.state.lock().retire(Arc::clone(segment));
+        let mut state = self.state.lock();
+        left.into_iter().for_each(|segment| state.retire(segment));
         Ok(())
     }
+}
+
+/// Reads blocks at these offsets of a segment, in order.
+fn read_places(segment: &ReservedExtent, places: &[u64]) -> Result<Vec<u8>, Error> {
+    let read = |offset: u64, bytes: u64| {
+        segment.read(offset, Buffer::recycled(bytes as usize), Class::SweepRead)
+    };
+    let needed = places.len() as u64 * BLOCK_BYTES;
+    let mut data = Vec::with_capacity(needed as usize);
+    let (Some(first), Some(last)) = (places.iter().min(), places.iter().max()) else {
+        return Ok(data);
+    };
+    let span = last + BLOCK_BYTES - first;
+    if span <= needed * NEEDED_SHARE {
+        let all = read(*first, span)?;
+        for place in places {
+            data.extend_from_slice(&all[(place - first) as usize..][..BLOCK_BYTES as usize]);
+        }
+        return Ok(data);
+    }
+    for run in places.chunk_by(|left, right| left + BLOCK_BYTES == *right) {
+        data.extend_from_slice(&read(run[0], run.len() as u64 * BLOCK_BYTES)?);
+    }
+    Ok(data)
 }

@@ -30,6 +30,10 @@ use crate::stamps::Change;
 const TABLE: &str = "volumes/homes";
 const PLACE: u8 = b'p';
 const DEAD: u8 = b'd';
+/// Slots that are taken between two sweeps at most, in per cent of all.
+const UNSEEN_PERCENT_MAX: u64 = 20;
+/// As if there were so many homes at least: 1 GiB.
+const HOMES_PER_SWEEP_MIN: u64 = 256;
 
 /// All payload of a store.
 pub struct Payload {
@@ -48,6 +52,8 @@ pub struct State {
     /// The home that is being filled, and its first free slot.
     pub open: Option<(u64, u16)>,
     pub next_home: u64,
+    /// Slots that were taken since the last sweep was asked for.
+    taken: u64,
     /// The segment that cleaning fills, and its first free slot.
     pub survivors: Option<(Arc<ReservedExtent>, u16)>,
     /// First slots and lengths of what is being written.
@@ -182,6 +188,7 @@ impl Payload {
             homes: found,
             open: None,
             next_home,
+            taken: 0,
             survivors: None,
             in_flight: BTreeMap::new(),
             retired: Vec::new(),
@@ -228,6 +235,7 @@ impl Payload {
                 },
             };
             state.open = Some((first.home, first.slot + slots));
+            state.taken += u64::from(*slots);
             state.in_flight.insert(first, *slots);
             change.writes_to(first);
             let place = state.place(first, *slots).expect("the home was just opened");
@@ -301,6 +309,20 @@ impl Payload {
         Ok(())
     }
 
+    /// Asks for a sweep when many slots may be superseded that only it can show: each one that was
+    /// taken since the last one supersedes one at most.
+    pub fn ask_for_sweep(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let all = (state.homes.len() as u64).max(HOMES_PER_SWEEP_MIN);
+        let most = all * u64::from(self.slots_per_home) * UNSEEN_PERCENT_MAX / 100;
+        if state.taken <= most {
+            return Ok(());
+        }
+        state.taken = 0;
+        drop(state);
+        Ok(self.blocks().request_sweep()?)
+    }
+
     /// Gives back the segments of homes of which all slots are dead; returns how many. Cost: a log
     /// record for each, and one for all.
     pub fn reclaim(&self) -> Result<usize, Error> {
@@ -342,9 +364,7 @@ impl Payload {
         for piece in pieces {
             state.in_flight.remove(&piece.first);
             if mode == WriteMode::Cached {
-                let segment = &piece.place.segment;
-                let device = segment.extent().device.0;
-                state.unflushed.entry(device).or_insert_with(|| Arc::clone(segment));
+                state.note_unflushed(&piece.place.segment);
             }
         }
         drop(state);
@@ -468,6 +488,12 @@ impl State {
     pub fn is_writing(&self, home: u64) -> bool {
         let slots = |slot| Physical { home, slot };
         self.in_flight.range(slots(0)..=slots(u16::MAX)).next().is_some()
+    }
+
+    /// Notes that a segment has been written to.
+    pub fn note_unflushed(&mut self, segment: &Arc<ReservedExtent>) {
+        let device = segment.extent().device.0;
+        self.unflushed.entry(device).or_insert_with(|| Arc::clone(segment));
     }
 
     /// Lets a segment go once nobody has it any more.

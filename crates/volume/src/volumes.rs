@@ -12,7 +12,7 @@ use crate::address::{
     BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
 };
 use crate::catalog::{Beginning, Catalog, Look, Past};
-use crate::cleaning::{DEAD_PERCENT_MAX, DEAD_PERCENT_MAX_FULL};
+use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::Payload;
@@ -318,7 +318,7 @@ impl Volumes {
     pub fn work(&self) -> Result<bool, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.working.lock();
-        Ok(inner.work(DEAD_PERCENT_MAX)?.is_any)
+        Ok(inner.work(Cleaning::USUAL)?.is_any)
     }
 
     /// Lets a volume keep its past from now on, or for another time or another number of bytes.
@@ -389,14 +389,15 @@ struct Worked {
 
 impl Inner {
     /// A step of the work in the background, of which there is one at a time.
-    fn work(&self, dead_percent_max: usize) -> Result<Worked, Error> {
+    fn work(&self, cleaning: Cleaning) -> Result<Worked, Error> {
         self.record_moments()?;
         let mut is_any = self.advance_histories()?;
+        self.payload.ask_for_sweep()?;
         let found = std::mem::take(&mut *self.trimming.found.lock());
         is_any |= !found.is_empty();
         self.trim(found)?;
         is_any |= self.walk()?;
-        is_any |= self.payload.clean(dead_percent_max)?;
+        is_any |= self.payload.clean(cleaning)?;
         let segments_free = self.payload.reclaim()?;
         Ok(Worked { is_any: is_any | (segments_free > 0), segments_free })
     }
@@ -409,7 +410,7 @@ impl Inner {
         self.flush()?;
         self.store.sweep()?;
         loop {
-            let worked = self.work(DEAD_PERCENT_MAX_FULL)?;
+            let worked = self.work(Cleaning::WHEN_FULL)?;
             segments_free += worked.segments_free;
             if !worked.is_any {
                 return Ok(segments_free > 0);

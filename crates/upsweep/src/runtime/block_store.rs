@@ -478,6 +478,25 @@ impl BlockStore {
         self.inner.shared.lock().core.visitor_panic(space)
     }
 
+    /// Lets everything accepted so far be written to the data devices, and does not wait for it:
+    /// for owners of spaces whose visitor shows what they can give back (see
+    /// [`BlockStore::set_visitor`]). Cost: that of a cycle, at full speed; none if one is running
+    /// that includes all.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn request_sweep(&self) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        shared.check_caller()?;
+        let mut state = shared.lock();
+        if let Some(closed) = state.core.closed() {
+            return Err(closed.clone().into());
+        }
+        state.core.request_sweep();
+        shared.pump(state);
+        Ok(())
+    }
+
     /// Writes everything accepted so far to the data devices, waits for completion, and writes a
     /// checkpoint. Held blocks are skipped (see [`BlockStore::open_for_upkeep`]).
     ///

@@ -46,6 +46,8 @@ pub struct ReservedExtent {
     shared: Arc<Shared>,
     space: SpaceId,
     extent: Extent,
+    /// Whether it is on the way back, and may be somebody else's soon.
+    is_returned: bool,
 }
 
 impl BlockStore {
@@ -94,13 +96,19 @@ impl BlockStore {
     /// # Errors
     /// [`RequestError::NoExtent`] if its space has been dropped; [`RequestError::WrongStore`];
     /// [`Error::Closed`]. If it could not be given back, it is among [`BlockStore::extents`] again.
-    pub fn give_extent_back(&self, reserved: ReservedExtent) -> Result<(), Error> {
+    pub fn give_extent_back(&self, mut reserved: ReservedExtent) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.inner.shared, &reserved.shared) {
             return Err(RequestError::WrongStore { table: reserved.space.to_string() }.into());
         }
         let (space, extent) = (reserved.space, reserved.extent);
-        let seq = self.structural(|core| core.give_extent_back(space, extent))?;
-        drop(reserved);
+        let handles = &self.inner.shared.extents;
+        let seq = self.structural(|core| {
+            let seq = core.give_extent_back(space, extent)?;
+            // Under the lock of the core: once that is durable, the extent may be reserved again.
+            handles.spaces.lock().remove(&extent);
+            Ok(seq)
+        })?;
+        reserved.is_returned = true;
         self.wait_published(seq)
     }
 
@@ -108,7 +116,12 @@ impl BlockStore {
     fn handle_of(&self, space: SpaceId, extent: Extent) -> Option<ReservedExtent> {
         let shared = &self.inner.shared;
         let is_first = shared.extents.spaces.lock().insert(extent, space).is_none();
-        is_first.then(|| ReservedExtent { shared: Arc::clone(shared), space, extent })
+        is_first.then(|| ReservedExtent {
+            shared: Arc::clone(shared),
+            space,
+            extent,
+            is_returned: false,
+        })
     }
 }
 
@@ -223,7 +236,9 @@ impl ReservedExtent {
 
 impl Drop for ReservedExtent {
     fn drop(&mut self) {
-        self.shared.extents.spaces.lock().remove(&self.extent);
+        if !self.is_returned {
+            self.shared.extents.spaces.lock().remove(&self.extent);
+        }
     }
 }
 
