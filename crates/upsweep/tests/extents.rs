@@ -1,5 +1,7 @@
 //! Reserved extents of a running store: what is written there stays, and nothing else goes there.
 
+#![expect(clippy::disallowed_methods, reason = "a test with threads")]
+
 use upsweep::layers::device::{
     Buffer, Class, DeviceId, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices, WriteMode,
 };

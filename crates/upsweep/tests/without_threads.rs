@@ -71,6 +71,21 @@ fn the_same_calls_have_the_same_results_at_the_same_time() {
 }
 
 #[test]
+fn what_a_caller_waits_for_is_written_without_delay() {
+    let bank = bank(9);
+    let store = create(&bank);
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    for key in 0..20_u32 {
+        let ticket = table.add(&key.to_be_bytes(), 1).expect("accepted");
+        let before_us = now_us(&bank);
+        if key % 2 == 0 { ticket.wait() } else { store.flush() }.expect("durable");
+        // A write takes 250 us, a batch of relaxed updates waits 5,000.
+        let us = now_us(&bank) - before_us;
+        assert!(us < 1000, "{us} us for key {key}");
+    }
+}
+
+#[test]
 fn a_store_works_when_it_is_told_to() {
     let bank = bank(8);
     let store = create(&bank);

@@ -20,7 +20,7 @@ use crate::rows::{
     BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange, SettledRow,
     SnapshotRow, VolumeRow, decode, malformed,
 };
-use crate::trim::{BranchNeeds, Needs};
+use crate::trim::BranchNeeds;
 use crate::versions::Kept;
 
 const TABLE: &str = "volumes/catalog";
@@ -34,6 +34,8 @@ pub struct Catalog {
     pub format: FormatRow,
     pub settled: SettledRow,
     pub rows: Rows,
+    /// How often they have changed.
+    pub changes: u64,
     names: BTreeMap<String, u32>,
     /// By volume.
     pub activities: BTreeMap<u32, Arc<Activity>>,
@@ -148,23 +150,32 @@ impl Rows {
         line
     }
 
-    /// The moments of a branch that someone may look at.
-    pub fn kept(&self, branch: Branch) -> Kept {
+    /// The ranges of moments that someone may look at, by branch.
+    fn looked_at(&self) -> impl Iterator<Item = (Branch, Stamp, Stamp)> + '_ {
         let one = |(of, stamp): (u32, u64)| (Branch(of), Stamp(stamp), Stamp(stamp));
         let volumes = self.volumes.values().flat_map(VolumeRow::kept);
-        let snapshots = self.snapshots.values().map(|row| one((row.branch, row.stamp)));
+        let snapshots = self.snapshots.values().map(move |row| one((row.branch, row.stamp)));
         let children = self.branches.values().filter_map(|row| row.parent).map(one);
-        let all = volumes.chain(snapshots).chain(children);
-        Kept::new(all.filter(|(of, ..)| *of == branch).map(|(_, from, to)| (from, to)).collect())
+        volumes.chain(snapshots).chain(children)
+    }
+
+    /// The moments of a branch that someone may look at.
+    pub fn kept(&self, branch: Branch) -> Kept {
+        let of_it = self.looked_at().filter(|(of, ..)| *of == branch);
+        Kept::new(of_it.map(|(_, from, to)| (from, to)).collect())
     }
 
     /// What can be seen of all branches.
-    pub fn needs(&self, until: Stamp) -> Needs {
+    pub fn needs(&self) -> BTreeMap<Branch, BranchNeeds> {
+        let mut ranges: BTreeMap<Branch, Vec<(Stamp, Stamp)>> = BTreeMap::new();
+        for (branch, from, to) in self.looked_at() {
+            ranges.entry(branch).or_default().push((from, to));
+        }
         let of = |(branch, row): (&Branch, &BranchRow)| {
-            let has_parent = row.parent.is_some();
-            (*branch, BranchNeeds { kept: self.kept(*branch), has_parent })
+            let kept = Kept::new(ranges.remove(branch).unwrap_or_default());
+            (*branch, BranchNeeds { kept, has_parent: row.parent.is_some() })
         };
-        Needs { until, branches: self.branches.iter().map(of).collect() }
+        self.branches.iter().map(of).collect()
     }
 
     /// The snapshots of a volume.
@@ -191,6 +202,7 @@ impl Catalog {
             format: FormatRow { version: FORMAT, slots_per_home },
             settled: SettledRow { home: 1, ..SettledRow::default() },
             rows: Rows::default(),
+            changes: 0,
             names: BTreeMap::new(),
             activities: BTreeMap::new(),
             next_volume: 1,
@@ -365,6 +377,7 @@ impl Catalog {
         let known: Vec<(Key, Option<Vec<u8>>)> =
             changes.iter().map(|change| (change.key.clone(), change.value.clone())).collect();
         let ticket = self.commit_with(batch, changes, durability)?;
+        self.changes += 1;
         for (key, value) in known {
             match value {
                 Some(value) => self.rows.load(&key.bytes(), &value)?,

@@ -39,6 +39,7 @@
 //! | `sight` | what somebody sees through several branches |
 //! | `rows`, `catalog` | volumes, snapshots, histories, branches |
 //! | `slots`, `payload` | where payload is |
+//! | `pace` | whether payload is written to stable media at once |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
 //! | `usage` | how much space volumes take |
@@ -53,6 +54,7 @@ mod cleaning;
 mod entry;
 mod error;
 mod history;
+mod pace;
 mod payload;
 mod rows;
 mod sight;

@@ -29,7 +29,9 @@ pub struct Needs {
     /// someone may keep a moment before them.
     pub until: Stamp,
     /// By branch; one that is missing is not looked at.
-    pub branches: BTreeMap<Branch, BranchNeeds>,
+    pub branches: Arc<BTreeMap<Branch, BranchNeeds>>,
+    /// How often the catalog had changed from which they are.
+    pub changes: u64,
 }
 
 /// Of one branch.

@@ -325,7 +325,7 @@ impl Inner {
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
         let mode = match acknowledge {
-            Acknowledge::Written => WriteMode::Cached,
+            Acknowledge::Written => self.pace.write_mode(data.len() as u64),
             Acknowledge::Durable => WriteMode::Stable,
         };
         // If it fails the store is closed, and the next open drops the entries.

@@ -15,10 +15,11 @@ use crate::catalog::{Beginning, Catalog, Look, Past};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
+use crate::pace::Pace;
 use crate::payload::Payload;
 use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
-use crate::trim::{self, Trimmer, Trims, Visitor};
+use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
 use crate::volume::Volume;
 
@@ -45,6 +46,7 @@ pub struct Inner {
     pub map: Table,
     pub payload: Payload,
     pub stamps: Arc<Stamps>,
+    pub pace: Pace,
     pub trimming: Arc<trim::Shared>,
     pub catalog: RwLock<Catalog>,
     /// Up to where all was flushed by the last flush.
@@ -119,6 +121,7 @@ impl Volumes {
             map,
             payload,
             stamps: Arc::new(Stamps::after(last)),
+            pace: Pace::default(),
             trimming: Arc::default(),
             catalog: RwLock::new(catalog),
             flushed: AtomicU64::new(0),
@@ -457,6 +460,7 @@ impl Inner {
 
     /// Makes everything stable that has been written.
     pub fn flush(&self) -> Result<(), Error> {
+        self.pace.flush();
         // In this order: slots that are taken after the first line are not below it.
         let next = self.payload.next_slot();
         let written = self.stamps.written(self.last_seq());
@@ -476,7 +480,12 @@ impl Inner {
         let catalog = self.catalog.read();
         let mut needs = self.trimming.needs.lock();
         let until = until.map_or(needs.until, |until| until.max(needs.until));
-        *needs = Arc::new(catalog.rows.needs(until));
+        let changes = catalog.changes;
+        let branches = match needs.changes == changes && !needs.branches.is_empty() {
+            true => Arc::clone(&needs.branches),
+            false => Arc::new(catalog.rows.needs()),
+        };
+        *needs = Arc::new(Needs { until, branches, changes });
     }
 
     /// Lets the sweep show what it writes.

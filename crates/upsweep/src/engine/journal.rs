@@ -214,7 +214,12 @@ impl Journal {
     pub(super) fn run_ahead(&mut self) {
         assert!(!self.is_ahead(), "one checkpoint carries at a time");
         self.carried_at = Some(self.log.last());
-        self.log.hurry();
+        self.log.hurry(self.log.last());
+    }
+
+    /// See [`Log::hurry`].
+    pub(super) fn hurry(&mut self, seq: Seq) -> bool {
+        self.log.hurry(seq)
     }
 
     /// Whether every record is durable whose updates the carried changes may contain. Before that

@@ -318,12 +318,12 @@ impl Log {
         }
     }
 
-    /// Lets the records so far be written without delay, as if a caller waited for the last one.
-    /// Call [`Log::dispatch`] afterwards.
-    pub fn hurry(&mut self) {
-        if let Some(open) = &mut self.open {
-            open.urgent = true;
-        }
+    /// Lets the records up to this one be written without delay, as if its caller had waited from
+    /// the beginning. If it returns true, call [`Log::dispatch`] afterwards; otherwise there is
+    /// nothing to do.
+    pub fn hurry(&mut self, seq: Seq) -> bool {
+        let delayed = self.open.as_mut().filter(|open| open.first_seq <= seq && !open.urgent);
+        delayed.map(|open| open.urgent = true).is_some()
     }
 
     /// Appends to `requests` a write for every batch that is due: sealed ones, and the open one if

@@ -115,7 +115,12 @@ impl Shared {
             return Ok(());
         }
         self.check_caller()?;
-        let group = Arc::clone(&waiting_for(&mut self.lock(), seq).sleepers);
+        let mut guard = self.lock();
+        if guard.core.hurry(seq) {
+            return self.pump_and_wait(guard, Some(seq));
+        }
+        let group = Arc::clone(&waiting_for(&mut guard, seq).sleepers);
+        drop(guard);
         self.sleep_until_durable(&group, seq)
     }
 

@@ -55,6 +55,12 @@ impl Core {
         self.views.forget(id);
     }
 
+    /// A caller waits for this record: it is written without delay, even if it was declared as
+    /// relaxed. Returns whether [`Core::pump`] has something to do for that.
+    pub fn hurry(&mut self, seq: Seq) -> bool {
+        self.base.journal.hurry(seq)
+    }
+
     /// Requests a sweep of everything that was accepted so far, at full speed.
     pub fn request_sweep(&mut self) {
         self.sweep.request(&mut self.base);

@@ -141,11 +141,16 @@ fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     world.dispatch();
     assert_eq!(world.flights.len(), 2);
     world.drain();
-    world.log.hurry();
+    let last = world.log.last();
+    assert!(!world.log.hurry(last), "nothing is delayed");
     world.append(7, b"b", relaxed.0, relaxed.1).expect("room");
     world.dispatch();
     assert_eq!(world.flights.len(), 0, "it came after the haste");
-    world.log.hurry();
+    assert!(!world.log.hurry(last), "that is another record");
+    world.dispatch();
+    assert_eq!(world.flights.len(), 0);
+    let last = world.log.last();
+    assert!(world.log.hurry(last));
     world.dispatch();
     assert_eq!(world.flights.len(), 1);
 }
