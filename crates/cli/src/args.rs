@@ -29,8 +29,9 @@ pub(crate) use structures::{
     CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
 };
 pub(crate) use volumes::{
-    VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeName,
-    VolumeRenameArgs, VolumeSnapshotArgs,
+    VolumeAtArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs,
+    VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName, VolumeRenameArgs,
+    VolumeResizeArgs, VolumeRollbackArgs, VolumeSnapshotArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -83,7 +84,7 @@ pub(crate) enum Command {
         command: SnapshotCommand,
     },
     Changes(ChangesArgs),
-    /// Create, list, snapshot, clone and delete volumes
+    /// Create, list, snapshot, clone and delete volumes, and return to their past
     #[command(after_help = volumes::EXAMPLES)]
     Volume {
         #[command(subcommand)]

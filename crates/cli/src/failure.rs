@@ -6,6 +6,7 @@ use std::path::Path;
 use upsweep::{Error, RequestError, RetryError};
 
 use crate::context::{Context, is_interruption};
+use crate::when;
 
 /// The failure of a command.
 pub(crate) enum Failure {
@@ -81,6 +82,16 @@ impl From<upsweep_volume::Error> for Failure {
             upsweep_volume::Error::Damaged { .. } => Self::Damage(Some(error.to_string())),
             error @ upsweep_volume::Error::NoSnapshot { .. } => {
                 Self::Refused(format!("{error}; `upsweep volume list` lists all snapshots"))
+            }
+            upsweep_volume::Error::NoMoment { volume, stamp, first, last } => {
+                let [stamp, first, last] = [stamp, first, last].map(when::time);
+                Self::Refused(format!(
+                    "{stamp} is not in the history of volume {volume:?}, which is from {first} to \
+                     {last}"
+                ))
+            }
+            error @ upsweep_volume::Error::NoMark { .. } => {
+                Self::Refused(format!("{error}; `upsweep volume history` lists all marks"))
             }
             error => Self::Refused(error.to_string()),
         }

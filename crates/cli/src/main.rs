@@ -4,7 +4,7 @@
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `context` (where a
 //! command runs: its streams, its store, interrupts), `output` (printing), `input` (lines to read),
 //! `record` (records as lines), `structure` (structures of any kind, now or in a snapshot),
-//! `open_store` (a store with its volumes).
+//! `open_store` (a store with its volumes), `when` (moments and histories of volumes).
 //!
 //! Exit status: 0 success; 1 damage found, or no such key; 2 bad input, bad usage, or a store that
 //! cannot be used now; 130 interrupted.
@@ -34,6 +34,7 @@ mod tables;
 mod text;
 mod verify;
 mod volume;
+mod when;
 
 use std::process::ExitCode;
 

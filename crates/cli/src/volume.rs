@@ -1,16 +1,19 @@
 //! `upsweep volume`.
 
+mod past;
+
 use std::io::Write;
 
 use serde_json::json;
-use upsweep_volume::{Error, Past, VolumeInfo, Volumes};
+use upsweep_volume::{Error, Past, Usage, VolumeInfo, VolumeUsage, Volumes};
 
 use crate::args::{
     OpenArgs, ShowArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs,
-    VolumeName, VolumeRenameArgs, VolumeSnapshotArgs,
+    VolumeName, VolumeRenameArgs, VolumeResizeArgs, VolumeSnapshotArgs,
 };
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::when::{self, Keep, When};
 use crate::{output, text};
 
 pub(crate) fn run(context: &Context, command: &VolumeCommand) -> Result<(), Failure> {
@@ -19,7 +22,14 @@ pub(crate) fn run(context: &Context, command: &VolumeCommand) -> Result<(), Fail
         VolumeCommand::List(args) => list(context, args),
         VolumeCommand::Snapshot(args) => snapshot(context, args),
         VolumeCommand::Clone(args) => clone(context, args),
+        VolumeCommand::At(args) => past::at(context, args),
+        VolumeCommand::Rollback(args) => past::roll_back(context, args),
+        VolumeCommand::Resize(args) => resize(context, args),
         VolumeCommand::Rename(args) => rename(context, args),
+        VolumeCommand::Mark(args) => past::mark(context, args),
+        VolumeCommand::History(args) => past::history(context, args),
+        VolumeCommand::Diff(args) => past::diff(context, args),
+        VolumeCommand::Df(args) => show_usage(context, args),
         VolumeCommand::Delete(args) => delete(context, args),
     }
 }
@@ -31,7 +41,11 @@ fn volumes_with(context: &Context, open: &OpenArgs, name: &str) -> Result<Volume
 }
 
 fn create(context: &Context, args: &VolumeCreateArgs) -> Result<(), Failure> {
-    context.volumes(&args.open)?.create(&args.name, args.size.0)?;
+    let volumes = context.volumes(&args.open)?;
+    volumes.create(&args.name, args.size.0)?;
+    if let Some(Keep(history)) = args.history {
+        volumes.set_history(&args.name, history)?;
+    }
     context.line(&format!("made volume {:?} of {}", args.name, text::size(args.size.0)))
 }
 
@@ -47,16 +61,26 @@ fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
         writeln!(out, "there are no volumes")?;
         return Ok(out.flush()?);
     }
-    let width = volumes.iter().map(|found| found.name.chars().count()).max().unwrap_or(0).max(6);
-    writeln!(out, "{:width$}  {:>12}  {:9}  snapshots", "volume", "size", "access")?;
-    for VolumeInfo { name, bytes, fixed_at, snapshots, .. } in &volumes {
+    let name_width = width("volume", volumes.iter().map(|found| found.name.as_str()));
+    let histories: Vec<String> =
+        volumes.iter().map(|found| Keep(found.history).to_string()).collect();
+    let history_width = width("history", histories.iter().map(String::as_str));
+    let head = format!("{:name_width$}  {:>12}  {:9}", "volume", "size", "access");
+    writeln!(out, "{head}  {:history_width$}  snapshots", "history")?;
+    for (volume, history) in volumes.iter().zip(&histories) {
+        let VolumeInfo { name, bytes, fixed_at, snapshots, .. } = volume;
         let access = if fixed_at.is_some() { "read-only" } else { "writable" };
         let snapshots: Vec<&str> = snapshots.iter().map(|(name, _)| name.as_str()).collect();
         let (size, snapshots) = (text::size(*bytes), snapshots.join(", "));
-        let line = format!("{name:width$}  {size:>12}  {access:9}  {snapshots}");
-        writeln!(out, "{}", line.trim_end())?;
+        let line = format!("{name:name_width$}  {size:>12}  {access:9}  {history:history_width$}");
+        writeln!(out, "{}", format!("{line}  {snapshots}").trim_end())?;
     }
     Ok(out.flush()?)
+}
+
+/// The width of a column with this head.
+fn width<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
+    cells.map(|cell| cell.chars().count()).fold(head.len(), usize::max)
 }
 
 fn to_json(volume: &VolumeInfo) -> serde_json::Value {
@@ -66,6 +90,7 @@ fn to_json(volume: &VolumeInfo) -> serde_json::Value {
         "volume": name,
         "bytes": bytes,
         "shows_time_us": fixed_at,
+        "history": past::history_json(volume),
         "snapshots": snapshots.iter().map(of).collect::<Vec<_>>(),
     })
 }
@@ -85,11 +110,75 @@ fn snapshot(context: &Context, args: &VolumeSnapshotArgs) -> Result<(), Failure>
 
 fn clone(context: &Context, args: &VolumeCloneArgs) -> Result<(), Failure> {
     let VolumeName { volume, snapshot } = &args.source;
+    if let (Some(_), Some(snapshot)) = (&args.at, snapshot) {
+        let reason = format!("give one moment: {volume}@{snapshot}, or {volume} with --at");
+        return Err(Failure::Refused(reason));
+    }
     let volumes = volumes_with(context, &args.open, volume)?;
-    volumes.clone_volume(volume, snapshot.as_deref().map(Past::Snapshot), &args.name)?;
-    let at = snapshot.as_ref().map(|snapshot| format!(" in snapshot {snapshot:?}"));
-    let at = at.unwrap_or_default();
+    let past = match snapshot {
+        Some(snapshot) => Some(Past::Snapshot(snapshot)),
+        None => args.at.as_ref().map(|at: &When| at.past(&volumes)),
+    };
+    volumes.clone_volume(volume, past, &args.name)?;
+    let at = past.map(|past| format!(" {}", when::describe(past))).unwrap_or_default();
     context.line(&format!("made volume {:?}, a clone of {volume:?}{at}", args.name))
+}
+
+fn resize(context: &Context, args: &VolumeResizeArgs) -> Result<(), Failure> {
+    let VolumeResizeArgs { volume, size, .. } = args;
+    let volumes = volumes_with(context, &args.open, volume)?;
+    volumes.resize(volume, size.0)?;
+    context.line(&format!("volume {volume:?} has {} now", text::size(size.0)))?;
+    give_back(context, &volumes)
+}
+
+fn show_usage(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
+    let Some(volumes) = context.existing_volumes(&args.open)? else {
+        return match args.json {
+            true => context.json(&usage_json(&[], 0, 0)),
+            false => context.line("there are no volumes"),
+        };
+    };
+    let Usage { volumes, payload_bytes, reclaimable_bytes, .. } = volumes.usage()?;
+    if args.json {
+        return context.json(&usage_json(&volumes, payload_bytes, reclaimable_bytes));
+    }
+    let name_width = width("volume", volumes.iter().map(|found| found.name.as_str()));
+    let line = |name: &str, columns: [&str; 4]| {
+        columns
+            .iter()
+            .fold(format!("{name:name_width$}"), |line, text| format!("{line}  {text:>12}"))
+    };
+    let mut out = context.out();
+    writeln!(out, "{}", line("volume", ["size", "own", "history", "shared"]))?;
+    for VolumeUsage { name, bytes, own_bytes, history_bytes, shared_bytes, .. } in &volumes {
+        let sizes = [bytes, own_bytes, history_bytes, shared_bytes].map(|bytes| text::size(*bytes));
+        writeln!(out, "{}", line(name, sizes.each_ref().map(String::as_str)))?;
+    }
+    let [all, reclaimable] = [payload_bytes, reclaimable_bytes].map(text::size);
+    writeln!(out, "all volumes need {all}; {reclaimable} more are reclaimable")?;
+    Ok(out.flush()?)
+}
+
+fn usage_json(
+    volumes: &[VolumeUsage],
+    payload_bytes: u64,
+    reclaimable_bytes: u64,
+) -> serde_json::Value {
+    let of = |volume: &VolumeUsage| {
+        json!({
+            "volume": volume.name,
+            "bytes": volume.bytes,
+            "own_bytes": volume.own_bytes,
+            "history_bytes": volume.history_bytes,
+            "shared_bytes": volume.shared_bytes,
+        })
+    };
+    json!({
+        "volumes": volumes.iter().map(of).collect::<Vec<_>>(),
+        "payload_bytes": payload_bytes,
+        "reclaimable_bytes": reclaimable_bytes,
+    })
 }
 
 fn rename(context: &Context, args: &VolumeRenameArgs) -> Result<(), Failure> {
@@ -111,11 +200,15 @@ fn delete(context: &Context, args: &VolumeDeleteArgs) -> Result<(), Failure> {
             context.line(&format!("deleted volume {volume:?}"))?;
         }
     }
-    if context.is_in_server() { Ok(()) } else { give_back(context, &volumes) }
+    give_back(context, &volumes)
 }
 
-/// Waits until the space of what was deleted is given back.
+/// Waits until the space of what is not needed any longer is given back; a server does that in the
+/// background.
 fn give_back(context: &Context, volumes: &Volumes) -> Result<(), Failure> {
+    if context.is_in_server() {
+        return Ok(());
+    }
     let bar = context.progress(None, "{spinner} freeing space  {elapsed}");
     bar.iter().for_each(|bar| bar.enable_steady_tick(output::PROGRESS_EVERY));
     let worked = loop {

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{OpenArgs, ShowArgs};
 use crate::text::Size;
+use crate::when::{Keep, When};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -13,8 +14,20 @@ Examples:
   upsweep volume snapshot disks.upsweep disk monday
   upsweep volume clone disks.upsweep disk@monday trial
   upsweep volume list disks.upsweep
+  upsweep volume history disks.upsweep disk --keep 24h
+  upsweep volume mark disks.upsweep disk before-upgrade
+  upsweep volume at disks.upsweep disk '10 minutes ago' was
+  upsweep volume rollback disks.upsweep disk mark:before-upgrade
+  upsweep volume df disks.upsweep
   upsweep volume delete disks.upsweep trial
-  upsweep volume delete disks.upsweep disk@monday";
+  upsweep volume delete disks.upsweep disk@monday
+
+Wherever a moment is to be given, it is one of these:
+  @monday                       that of a snapshot
+  mark:before-upgrade           that of a mark in the history of the volume
+  2026-11-27T18:03:00.5Z        a time as in RFC 3339; without an offset it is UTC
+  -10s, '10 minutes ago'        a time before now; a day has 24 hours
+  1795802580500000              microseconds since the beginning of 1970, UTC";
 
 /// A volume, or a snapshot of it, as it is written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +54,8 @@ impl FromStr for VolumeName {
 #[derive(Subcommand)]
 pub(crate) enum VolumeCommand {
     Create(VolumeCreateArgs),
-    /// Print every volume: its name, its size, whether it can be written, and its snapshots
+    /// Print every volume: its name, its size, whether it can be written, what it keeps of its
+    /// past, and its snapshots
     #[command(after_help = "\
 Examples:
   upsweep volume list disks.upsweep
@@ -49,7 +63,25 @@ Examples:
     List(ShowArgs),
     Snapshot(VolumeSnapshotArgs),
     Clone(VolumeCloneArgs),
+    At(VolumeAtArgs),
+    Rollback(VolumeRollbackArgs),
+    Resize(VolumeResizeArgs),
     Rename(VolumeRenameArgs),
+    Mark(VolumeMarkArgs),
+    History(VolumeHistoryArgs),
+    Diff(VolumeDiffArgs),
+    /// Show how much space volumes take, and how much would be free without them
+    ///
+    /// OWN is what is free once a volume is deleted with its snapshots and its history, HISTORY
+    /// what of that is free if only these are deleted, and SHARED what the volume shows now and
+    /// others need, too. All are payload, without the map of a volume, which takes about 1 % of it.
+    /// RECLAIMABLE is what the devices hold beyond what anybody needs: most of it becomes free in
+    /// the background. The command reads the maps of all volumes.
+    #[command(after_help = "\
+Examples:
+  upsweep volume df disks.upsweep
+  upsweep volume df disks.upsweep --json")]
+    Df(ShowArgs),
     Delete(VolumeDeleteArgs),
 }
 
@@ -57,10 +89,16 @@ impl VolumeCommand {
     pub(super) fn open(&self) -> &OpenArgs {
         match self {
             Self::Create(args) => &args.open,
-            Self::List(args) => &args.open,
+            Self::List(args) | Self::Df(args) => &args.open,
             Self::Snapshot(args) => &args.open,
             Self::Clone(args) => &args.open,
+            Self::At(args) => &args.open,
+            Self::Rollback(args) => &args.open,
+            Self::Resize(args) => &args.open,
             Self::Rename(args) => &args.open,
+            Self::Mark(args) => &args.open,
+            Self::History(args) => &args.show.open,
+            Self::Diff(args) => &args.open,
             Self::Delete(args) => &args.open,
         }
     }
@@ -72,8 +110,9 @@ impl VolumeCommand {
 /// their sizes together may exceed that of the devices.
 #[derive(Args)]
 #[command(after_help = "\
-Example:
-  upsweep volume create disks.upsweep disk 10GiB")]
+Examples:
+  upsweep volume create disks.upsweep disk 10GiB
+  upsweep volume create disks.upsweep disk 10GiB --history 24h,100GiB")]
 pub(crate) struct VolumeCreateArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -83,6 +122,10 @@ pub(crate) struct VolumeCreateArgs {
     /// Size of the volume, a multiple of 4KiB up to 16PiB
     #[arg(value_name = "SIZE")]
     pub(crate) size: Size,
+    /// Keep its past, for a time, up to a number of bytes, or both: 24h, 100GiB, or 24h,100GiB. By
+    /// default it keeps its snapshots only; `upsweep volume history` changes that later
+    #[arg(long, value_name = "HISTORY")]
+    pub(crate) history: Option<Keep>,
 }
 
 /// Take a snapshot of a volume, or of several at the same moment
@@ -109,7 +152,7 @@ pub(crate) struct VolumeSnapshotArgs {
     pub(crate) others: Vec<String>,
 }
 
-/// Make a volume that begins as another one is, or as one of its snapshots
+/// Make a volume that begins as another one is, or as it was
 ///
 /// Both have the same content and change independently from then on. A clone takes one log record,
 /// whatever the size, and space only for what is written to it later.
@@ -117,7 +160,8 @@ pub(crate) struct VolumeSnapshotArgs {
 #[command(after_help = "\
 Examples:
   upsweep volume clone disks.upsweep disk copy
-  upsweep volume clone disks.upsweep disk@monday trial")]
+  upsweep volume clone disks.upsweep disk@monday trial
+  upsweep volume clone disks.upsweep disk trial --at '10 minutes ago'")]
 pub(crate) struct VolumeCloneArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -127,6 +171,150 @@ pub(crate) struct VolumeCloneArgs {
     /// Name of the new volume
     #[arg(value_name = "NEW")]
     pub(crate) name: String,
+    /// Moment that it begins with, in place of the present: see `upsweep volume --help`
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) at: Option<When>,
+}
+
+/// Make a volume that shows what another one was at a moment
+///
+/// It can only be read, and keeps what it shows as long as it exists; with --writable it is a
+/// clone. Both take one log record, whatever the size. The moment is that of a snapshot, or any one
+/// in the history of the volume.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume at disks.upsweep disk -10s was
+  upsweep volume at disks.upsweep disk '10 minutes ago' was
+  upsweep volume at disks.upsweep disk 2026-11-27T18:03:00Z was
+  upsweep volume at disks.upsweep disk mark:before-upgrade trial --writable")]
+pub(crate) struct VolumeAtArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Moment to show: see `upsweep volume --help`
+    #[arg(value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) moment: When,
+    /// Name of the new volume
+    #[arg(value_name = "NEW")]
+    pub(crate) name: String,
+    /// Make a clone, which can be written
+    #[arg(long)]
+    pub(crate) writable: bool,
+}
+
+/// Make a volume again what it was at a moment
+///
+/// It has the content and the size that it had then; its snapshots stay. What it is now is gone,
+/// unless a snapshot has it, or its history, to which the rollback itself belongs: it can be undone
+/// by another one to a moment before. Clients of a server that use the volume meanwhile see the
+/// change at once, so let them go first, such as by an unmount.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume rollback disks.upsweep disk @monday
+  upsweep volume rollback disks.upsweep disk mark:before-upgrade
+  upsweep volume rollback disks.upsweep disk '1 hour ago'")]
+pub(crate) struct VolumeRollbackArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Moment to return to: see `upsweep volume --help`
+    #[arg(value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) moment: When,
+}
+
+/// Give a volume another size
+///
+/// What a larger one gains reads as zeros. What is beyond the end of a smaller one is gone, unless
+/// a snapshot or the history has it. Clients of a server see the new size when they connect again.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  upsweep volume resize disks.upsweep disk 20GiB")]
+pub(crate) struct VolumeResizeArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Its new size, a multiple of 4KiB up to 16PiB
+    #[arg(value_name = "SIZE")]
+    pub(crate) size: Size,
+}
+
+/// Name the present of a volume, to return to it
+///
+/// A mark is a moment in the history of the volume and leaves with it; a snapshot stays.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  upsweep volume mark disks.upsweep disk before-upgrade")]
+pub(crate) struct VolumeMarkArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Name of the mark, unique for each volume: 1 to 128 bytes without control characters, / and @
+    #[arg(value_name = "MARK")]
+    pub(crate) mark: String,
+}
+
+/// Show what a volume keeps of its past, or change that
+///
+/// With a history, every moment of its time can be returned to. The command lists those that are
+/// worth it: snapshots, marks, quiet moments, after which nothing was written for a while, and
+/// flushes. Times are in UTC. `written` is how much had been written to the volume until then,
+/// since its history began.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume history disks.upsweep disk
+  upsweep volume history disks.upsweep disk --keep 24h
+  upsweep volume history disks.upsweep disk --keep 7d,100GiB
+  upsweep volume history disks.upsweep disk --keep off")]
+pub(crate) struct VolumeHistoryArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Keep its past from now on, for a time, up to a number of bytes that are written, or both,
+    /// and then the nearer limit counts. `off` forgets all but snapshots
+    #[arg(long, value_name = "HISTORY")]
+    pub(crate) keep: Option<Keep>,
+}
+
+/// Print which ranges of a volume have changed between two moments
+///
+/// Ranges are in whole blocks of 4 KiB, and a block that was written again with the same content
+/// has changed, too. If the size has changed, what only one of both has is compared with zeros.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume diff disks.upsweep disk @monday
+  upsweep volume diff disks.upsweep disk @monday @tuesday
+  upsweep volume diff disks.upsweep disk '1 hour ago' mark:before-upgrade --json")]
+pub(crate) struct VolumeDiffArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// The first moment: see `upsweep volume --help`
+    #[arg(value_name = "FROM", allow_hyphen_values = true)]
+    pub(crate) from: When,
+    /// The second moment; by default the present
+    #[arg(value_name = "TO", allow_hyphen_values = true)]
+    pub(crate) to: Option<When>,
+    /// Print JSON, an object on each line: the ranges, and then their number and sum
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Give a volume another name

@@ -37,10 +37,13 @@ fn uri(socket: &Path, name: &str) -> String {
     format!("nbd+unix:///{name}?socket={}", socket.display())
 }
 
-/// Runs commands of `qemu-io` on a volume.
+/// Runs commands of `qemu-io` on a volume, which is opened for writing if they are not all reads.
 fn qemu_io(socket: &Path, name: &str, commands: &[&str]) -> Result<String, String> {
     let uri = uri(socket, name);
     let mut arguments = vec!["-f", "raw"];
+    if commands.iter().all(|command| command.starts_with("read ")) {
+        arguments.push("-r");
+    }
     commands.iter().for_each(|command| arguments.extend(["-c", command]));
     arguments.push(&uri);
     run("qemu-io", &arguments)
@@ -98,6 +101,35 @@ fn volumes_are_exports_while_commands_snapshot_and_clone_them() {
     assert!(list.contains("export=\"disk\"") && list.contains("export=\"was\""), "{list}");
     server.stop();
     assert!(!socket.exists());
+}
+
+#[test]
+fn views_and_rollbacks_are_seen_by_clients() {
+    if !are_there(&["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    world.ok("volume create", &["disk", "64MiB", "--history", "1h"]);
+    qemu_io(&socket, "disk", &["write -P 7 0 1M"]).expect("written");
+    world.ok("volume mark", &["disk", "good"]);
+    qemu_io(&socket, "disk", &["write -P 9 0 64k"]).expect("written");
+    world.ok("volume at", &["disk", "mark:good", "was"]);
+    qemu_io(&socket, "was", &["read -P 7 0 1M"]).expect("as it was");
+    qemu_io(&socket, "was", &["write 0 4k"]).expect_err("read-only");
+    let changed = world.ok("volume diff", &["disk", "mark:good", "--json"]);
+    assert!(changed.starts_with("{\"bytes\":65536,\"offset\":0}\n"), "{changed}");
+    let used = world.ok("volume df", &[]);
+    assert!(used.contains("all volumes need 1.1 MiB; "), "{used}");
+    let shown = world.ok("volume history", &["disk"]);
+    assert!(shown.contains("  mark:good\n"), "{shown}");
+    world.ok("volume rollback", &["disk", "mark:good"]);
+    world.ok("volume resize", &["disk", "32MiB"]);
+    qemu_io(&socket, "disk", &["read -P 7 0 1M"]).expect("as it was");
+    assert_eq!(run("nbdinfo", &["--size", &uri(&socket, "disk")]), Ok("33554432\n".to_owned()));
+    server.stop();
+    world.ok("verify", &[]);
 }
 
 #[test]

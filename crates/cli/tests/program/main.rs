@@ -11,6 +11,7 @@ mod foreign;
 mod kinds;
 mod load;
 mod memory;
+mod past;
 mod quarantine;
 mod serve;
 mod snapshots;

@@ -7,7 +7,7 @@ use super::common::{Run, World, refused};
 use super::serve::Server;
 
 /// Opens the volumes of a store that nobody has open.
-fn with_volumes<T>(world: &World, act: impl FnOnce(&Volumes) -> T) -> T {
+pub fn with_volumes<T>(world: &World, act: impl FnOnce(&Volumes) -> T) -> T {
     let store = Store::open(world.store()).expect("opens");
     let volumes = Volumes::open(&store).expect("volumes");
     let result = act(&volumes);
@@ -16,13 +16,15 @@ fn with_volumes<T>(world: &World, act: impl FnOnce(&Volumes) -> T) -> T {
     result
 }
 
-fn content(volumes: &Volumes, name: &str) -> String {
+/// What [`write`] has written.
+pub fn content(volumes: &Volumes, name: &str) -> String {
     let mut found = vec![0; 6];
     volumes.volume(name).expect("there").read(8192, &mut found).expect("readable");
     String::from_utf8(found).expect("text")
 }
 
-fn write(volumes: &Volumes, name: &str, text: &str) {
+/// Writes 6 bytes of text.
+pub fn write(volumes: &Volumes, name: &str, text: &str) {
     let volume = volumes.volume(name).expect("there");
     volume.write(8192, text.as_bytes(), Acknowledge::Durable).expect("written");
 }
@@ -48,10 +50,10 @@ fn volumes_are_made_cloned_renamed_and_deleted() {
         assert_eq!(content(volumes, "copy"), "after ");
         assert_eq!(content(volumes, "disk"), "after ");
     });
-    let expected = "volume          size  access     snapshots\n\
-                    copy        10.0 GiB  writable\n\
-                    disk        10.0 GiB  writable   monday\n\
-                    was         10.0 GiB  writable\n";
+    let expected = "volume          size  access     history  snapshots\n\
+                    copy        10.0 GiB  writable   off\n\
+                    disk        10.0 GiB  writable   off      monday\n\
+                    was         10.0 GiB  writable   off\n";
     assert_eq!(world.ok("volume list", &[]), expected);
     let json = world.ok("volume list", &["--json"]);
     let lines: Vec<serde_json::Value> =
@@ -59,7 +61,7 @@ fn volumes_are_made_cloned_renamed_and_deleted() {
     assert_eq!((&lines[1]["volume"], &lines[1]["bytes"]), (&"disk".into(), &(10u64 << 30).into()));
     assert_eq!(lines[1]["snapshots"][0]["snapshot"], "monday");
     assert!(lines[1]["snapshots"][0]["time_us"].as_u64().expect("a time") > 1 << 50);
-    assert!(lines[1]["shows_time_us"].is_null());
+    assert!(lines[1]["shows_time_us"].is_null() && lines[1]["history"].is_null());
     let deleted = world.ok("volume delete", &["disk@monday"]);
     assert_eq!(deleted, "deleted snapshot \"monday\" of volume \"disk\"\n");
     assert_eq!(world.ok("volume delete", &["disk"]), "deleted volume \"disk\"\n");
@@ -126,6 +128,24 @@ fn commands_on_volumes_are_the_same_with_a_server() {
         ("volume clone", &["disk@monday", "trial"]),
         ("volume clone", &["disk@sunday", "other"]),
         ("volume clone", &["disk", "trial"]),
+        ("volume create", &["kept", "1MiB", "--history", "1h"]),
+        ("volume mark", &["kept", "here"]),
+        ("volume mark", &["kept", "here"]),
+        ("volume mark", &["disk", "here"]),
+        ("volume at", &["kept", "mark:here", "view"]),
+        ("volume at", &["kept", "mark:none", "other"]),
+        ("volume at", &["kept", "now", "other"]),
+        ("volume at", &["disk", "@monday", "copy", "--writable"]),
+        ("volume clone", &["kept", "other", "--at", "mark:here"]),
+        ("volume resize", &["kept", "2MiB"]),
+        ("volume resize", &["view", "2MiB"]),
+        ("volume diff", &["kept", "mark:here"]),
+        ("volume rollback", &["kept", "mark:here"]),
+        ("volume rollback", &["disk", "@monday"]),
+        ("volume rollback", &["disk", "-1s"]),
+        ("volume history", &["copy"]),
+        ("volume history", &["kept", "--keep", "off"]),
+        ("volume df", &["--json"]),
         ("volume rename", &["trial", "disk"]),
         ("volume rename", &["trial", "final"]),
         ("volume list", &[]),
