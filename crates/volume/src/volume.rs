@@ -113,6 +113,16 @@ impl Volume {
         }
     }
 
+    /// Its name, which may change.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`] if it has been deleted.
+    pub fn name(&self) -> Result<String, Error> {
+        let catalog = self.inner.catalog.read();
+        let gone = || Error::NoVolume(format!("number {}", self.number));
+        Ok(catalog.rows.volumes.get(&self.number).ok_or_else(gone)?.name.clone())
+    }
+
     /// Its size in bytes.
     ///
     /// # Errors

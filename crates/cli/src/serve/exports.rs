@@ -7,6 +7,7 @@ use upsweep_nbd::server::{Address, Closing, Device, Exports, Peer, Zeroing};
 use upsweep_nbd::{Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, Volumes};
 
+use super::bitmaps::{self, Bitmaps};
 use crate::context::Context;
 use crate::open_store::OpenStore;
 
@@ -62,6 +63,8 @@ impl VolumeExports {
         export.multi_connection = true;
         export.block_bytes_preferred = BLOCK_BYTES as u32;
         export.contexts = vec![Meta::Allocation, Meta::AllocationDepth];
+        let bitmaps = bitmaps::names(&volumes, found);
+        export.contexts.extend(bitmaps.into_iter().map(Meta::DirtyBitmap));
         Ok((volumes, export))
     }
 }
@@ -85,7 +88,7 @@ impl Exports for VolumeExports {
     fn open(&self, name: &str, _: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
         let (volumes, export) = self.find(name)?;
         let volume = volumes.volume(&export.name).map_err(|_| Refusal::Unknown)?;
-        Ok((export, Arc::new(Disk(volume))))
+        Ok((export, Arc::new(Disk { volumes, volume, bitmaps: Bitmaps::default() })))
     }
 
     fn closed(&self, peer: &Peer, closing: &Closing) {
@@ -101,7 +104,11 @@ impl Exports for VolumeExports {
 }
 
 /// A volume as a device.
-struct Disk(Volume);
+struct Disk {
+    volumes: Volumes,
+    volume: Volume,
+    bitmaps: Bitmaps,
+}
 
 fn acknowledge(durable: bool) -> Acknowledge {
     if durable { Acknowledge::Durable } else { Acknowledge::Written }
@@ -122,20 +129,20 @@ fn fault(error: Error) -> Fault {
 
 impl Device for Disk {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
-        self.0.read(offset, buffer).map_err(fault)
+        self.volume.read(offset, buffer).map_err(fault)
     }
 
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {
-        self.0.write(offset, data, acknowledge(durable)).map_err(fault)
+        self.volume.write(offset, data, acknowledge(durable)).map_err(fault)
     }
 
     fn flush(&self) -> Result<(), Fault> {
-        self.0.flush().map_err(fault)
+        self.volume.flush().map_err(fault)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, how: Zeroing) -> Result<(), Fault> {
         if !how.no_hole {
-            return self.0.zero(offset, length, acknowledge(how.durable)).map_err(fault);
+            return self.volume.zero(offset, length, acknowledge(how.durable)).map_err(fault);
         }
         if how.fast {
             return Err(ErrorCode::NotSupported.into());
@@ -156,7 +163,7 @@ impl Device for Disk {
         let end = (offset + length) / BLOCK_BYTES * BLOCK_BYTES;
         match end.checked_sub(first) {
             None | Some(0) => Ok(()),
-            Some(bytes) => self.0.zero(first, bytes, acknowledge(durable)).map_err(fault),
+            Some(bytes) => self.volume.zero(first, bytes, acknowledge(durable)).map_err(fault),
         }
     }
 
@@ -165,9 +172,13 @@ impl Device for Disk {
         context: &Meta,
         offset: u64,
         length: u64,
-        _: u32,
+        extents_max: u32,
     ) -> Result<Vec<Extent>, Fault> {
-        let extents = self.0.status(offset, length).map_err(fault)?;
+        if let Meta::DirtyBitmap(name) = context {
+            let (of, range) = ((&self.volumes, &self.volume), offset..offset + length);
+            return self.bitmaps.status(of, name, range, extents_max).map_err(fault);
+        }
+        let extents = self.volume.status(offset, length).map_err(fault)?;
         Ok(extents.iter().map(|found| extent(context, *found)).collect())
     }
 }

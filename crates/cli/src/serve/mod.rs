@@ -9,6 +9,7 @@
 //! | `calls` | the side of the server, one command on a thread |
 //! | `nbd` | the NBD server beside them |
 //! | `exports` | volumes as its exports |
+//! | `bitmaps` | what has changed of them, for its clients |
 //! | `web` | metrics and health over HTTP |
 //! | `upkeep` | work in the background |
 //!
@@ -16,6 +17,7 @@
 //! ends or the store fails. At the first signal the socket goes and the commands come to their end;
 //! at a second one, or after [`END_WAIT`], they are interrupted.
 
+mod bitmaps;
 mod calls;
 mod client;
 mod exports;

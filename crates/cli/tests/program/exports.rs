@@ -12,7 +12,7 @@ use super::common::{World, refused, text};
 use super::serve::Server;
 
 /// Whether these programs are there; if not, says so.
-fn are_there(programs: &[&str]) -> bool {
+pub fn are_there(programs: &[&str]) -> bool {
     let is_there = |program: &&&str| Command::new(program).arg("--version").output().is_ok();
     let missing: Vec<_> = programs.iter().filter(|program| !is_there(program)).collect();
     if missing.is_empty() {
@@ -26,19 +26,24 @@ fn are_there(programs: &[&str]) -> bool {
 }
 
 /// Runs a program; what it printed, or its errors.
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().expect("it runs");
+pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program);
+    if program == "nbdsh" {
+        // Its library belongs to the Python of the system, of which there may be another.
+        command.env("PATH", "/usr/bin:/bin");
+    }
+    let output = command.args(arguments).output().expect("it runs");
     let [out, errors] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     if output.status.success() { Ok(out) } else { Err(out + &errors) }
 }
 
-fn uri(socket: &Path, name: &str) -> String {
+pub fn uri(socket: &Path, name: &str) -> String {
     format!("nbd+unix:///{name}?socket={}", socket.display())
 }
 
 /// Runs commands of `qemu-io` on a volume, which is opened for writing if they are not all reads.
-fn qemu_io(socket: &Path, name: &str, commands: &[&str]) -> Result<String, String> {
+pub fn qemu_io(socket: &Path, name: &str, commands: &[&str]) -> Result<String, String> {
     let uri = uri(socket, name);
     let mut arguments = vec!["-f", "raw"];
     if commands.iter().all(|command| command.starts_with("read ")) {

@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod bitmaps;
 mod commands;
 mod common;
 mod create;
