@@ -6,6 +6,7 @@ use clap::Args;
 use upsweep_nbd::server::Listen;
 
 use super::OpenArgs;
+use crate::serve::{Clients, Setting};
 
 /// Have a store open, so that other commands work on it at the same time, and export its volumes
 ///
@@ -33,6 +34,7 @@ Examples:
   upsweep serve hits.upsweep
   upsweep serve hits.upsweep --memory 4GiB
   upsweep serve disks.upsweep --unix /run/disks.nbd --metrics 127.0.0.1:9464
+  upsweep serve disks.upsweep --listen 0.0.0.0:10809 --allow 10.0.0.0/8 --allow secret=10.0.0.7
   upsweep serve disks.upsweep --listen 0.0.0.0:10809 --tls-certificate server.pem \\
     --tls-key server.key --tls-clients clients.pem")]
 pub(crate) struct ServeArgs {
@@ -52,6 +54,12 @@ pub(crate) struct ServeArgs {
     /// Export this volume for reading only; several may be given
     #[arg(long = "read-only-volume", value_name = "VOLUME")]
     pub(crate) read_only_volumes: Vec<String>,
+    /// Export a volume to these clients only, or without VOLUME=, all volumes that have no list of
+    /// their own: addresses, networks such as 10.0.0.0/8, uid:NUMBER for a user on a Unix socket,
+    /// name:DNS-NAME for a name in the certificate of a client, with commas between them; several
+    /// may be given
+    #[arg(long, value_name = "[VOLUME=]CLIENTS")]
+    pub(crate) allow: Vec<Setting<Clients>>,
     /// Require TLS of NBD clients: the certificate of the server in PEM, and those between it and
     /// the root
     #[arg(long, value_name = "FILE", requires = "tls_key")]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use upsweep::{ClosedError, RetryError};
 use upsweep_nbd::server::{Address, Closing, Device, Exports, Peer, Zeroing};
 use upsweep_nbd::{Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, Volumes};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, VolumeInfo, Volumes};
 
+use super::access::{Clients, Settings};
 use super::bitmaps::{self, Bitmaps};
 use crate::context::Context;
 use crate::open_store::OpenStore;
@@ -19,6 +20,8 @@ pub(super) struct VolumeExports {
     pub(super) store: Arc<OpenStore>,
     /// Which of them can only be read.
     pub(super) read_only: ReadOnly,
+    /// Who may use them; all may if there is nothing for one.
+    pub(super) allowed: Settings<Clients>,
     /// Where is told what clients did wrong.
     pub(super) context: Context,
 }
@@ -49,10 +52,18 @@ impl VolumeExports {
         }
     }
 
+    /// The volumes that a client may use; it is not told of others.
+    fn allowed(&self, volumes: &Volumes, peer: &Peer) -> Vec<VolumeInfo> {
+        let may = |volume: &VolumeInfo| {
+            self.allowed.of(&volume.name).is_none_or(|clients| clients.have(peer))
+        };
+        volumes.list().into_iter().filter(may).collect()
+    }
+
     /// The volume that a client means, and what it sees of it. The default is the only volume.
-    fn find(&self, name: &str) -> Result<(Volumes, Export), Refusal> {
+    fn find(&self, name: &str, peer: &Peer) -> Result<(Volumes, Export), Refusal> {
         let volumes = self.volumes()?;
-        let list = volumes.list();
+        let list = self.allowed(&volumes, peer);
         let found = match (name, list.as_slice()) {
             ("", [only]) => only,
             _ => list.iter().find(|found| found.name == name).ok_or(Refusal::Unknown)?,
@@ -70,10 +81,10 @@ impl VolumeExports {
 }
 
 impl Exports for VolumeExports {
-    fn list(&self, _: &Peer) -> Result<Vec<(String, String)>, Refusal> {
+    fn list(&self, peer: &Peer) -> Result<Vec<(String, String)>, Refusal> {
         match self.volumes() {
             Ok(volumes) => {
-                let list = volumes.list().into_iter();
+                let list = self.allowed(&volumes, peer).into_iter();
                 Ok(list.map(|volume| (volume.name, String::new())).collect())
             }
             Err(Refusal::Unknown) => Ok(Vec::new()),
@@ -81,12 +92,12 @@ impl Exports for VolumeExports {
         }
     }
 
-    fn describe(&self, name: &str, _: &Peer) -> Result<Export, Refusal> {
-        self.find(name).map(|(_, export)| export)
+    fn describe(&self, name: &str, peer: &Peer) -> Result<Export, Refusal> {
+        self.find(name, peer).map(|(_, export)| export)
     }
 
-    fn open(&self, name: &str, _: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
-        let (volumes, export) = self.find(name)?;
+    fn open(&self, name: &str, peer: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
+        let (volumes, export) = self.find(name, peer)?;
         let volume = volumes.volume(&export.name).map_err(|_| Refusal::Unknown)?;
         Ok((export, Arc::new(Disk { volumes, volume, bitmaps: Bitmaps::default() })))
     }

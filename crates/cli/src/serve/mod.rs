@@ -9,6 +9,7 @@
 //! | `calls` | the side of the server, one command on a thread |
 //! | `nbd` | the NBD server beside them |
 //! | `exports` | volumes as its exports |
+//! | `access` | who may use them |
 //! | `bitmaps` | what has changed of them, for its clients |
 //! | `web` | metrics and health over HTTP |
 //! | `upkeep` | work in the background |
@@ -17,6 +18,7 @@
 //! ends or the store fails. At the first signal the socket goes and the commands come to their end;
 //! at a second one, or after [`END_WAIT`], they are interrupted.
 
+mod access;
 mod bitmaps;
 mod calls;
 mod client;
@@ -41,6 +43,7 @@ use crate::args::ServeArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::open_store::OpenStore;
+pub(crate) use access::{Clients, Setting};
 use calls::{Bell, CALLS_MAX, Calls};
 pub(crate) use client::forward;
 use nbd::Nbd;

@@ -8,6 +8,7 @@ use upsweep_nbd::server::{
     Counters, Handle, Listen, Server, ServerConfig, ServerError, Stopped, TlsFiles,
 };
 
+use super::access::{Clients, Settings};
 use super::exports::{ReadOnly, VolumeExports};
 use crate::args::ServeArgs;
 use crate::context::Context;
@@ -53,8 +54,9 @@ impl Nbd {
             true => ReadOnly::All,
             false => ReadOnly::These(args.read_only_volumes.clone()),
         };
+        let allowed = Settings::new(&args.allow, Clients::and);
         let (store, context) = (Arc::clone(store), context.clone());
-        let exports = VolumeExports { store, read_only, context };
+        let exports = VolumeExports { store, read_only, allowed, context };
         let listen = config.listen.clone();
         let server = Server::bind(config, Arc::new(exports)).map_err(explain)?;
         let mut addresses = server.tcp_addresses().into_iter();

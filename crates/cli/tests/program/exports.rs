@@ -174,6 +174,38 @@ fn exports_for_reading_refuse_writes() {
     server.stop();
 }
 
+#[test]
+fn clients_see_the_volumes_that_they_may_use() {
+    if !are_there(&["nbdinfo", "qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    for name in ["disk", "other", "secret"] {
+        world.ok("volume create", &[name, "1MiB"]);
+    }
+    let user =
+        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.store()).expect("there"));
+    let ours = format!("disk=uid:{user},10.0.0.7");
+    let theirs = format!("secret=uid:{}", user + 1);
+    let arguments = ["--unix", &text(&socket), "--allow", &ours, "--allow", &theirs];
+    let server = Server::with(&world, &arguments);
+    qemu_io(&socket, "disk", &["write 0 4k"]).expect("allowed");
+    qemu_io(&socket, "other", &["write 0 4k"]).expect("has no list");
+    qemu_io(&socket, "secret", &["read 0 4k"]).expect_err("not allowed");
+    run("nbdinfo", &["--size", &uri(&socket, "secret")]).expect_err("not allowed");
+    let list = run("nbdinfo", &["--list", &uri(&socket, "")]).expect("a list");
+    assert!(list.contains("export=\"disk\"") && !list.contains("secret"), "{list}");
+    server.stop();
+    let arguments = ["--unix", &text(&socket), "--allow", &ours, "--allow", "127.0.0.0/8"];
+    let server = Server::with(&world, &arguments);
+    qemu_io(&socket, "other", &["read 0 4k"]).expect_err("no longer");
+    qemu_io(&socket, "", &["read 0 4k"]).expect("the only one that it may use");
+    server.stop();
+    let run = world.run("serve", &["--allow", "disk=10.0.0.0/40"]);
+    assert!(run.errors.contains("\"10.0.0.0/40\" is none of an address"), "{}", run.errors);
+}
+
 /// The answer of an HTTP server to a request.
 fn answer(address: &str, request: &str) -> String {
     let mut socket = TcpStream::connect(address).expect("connects");
