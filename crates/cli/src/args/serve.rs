@@ -6,7 +6,7 @@ use clap::Args;
 use upsweep_nbd::server::Listen;
 
 use super::OpenArgs;
-use crate::serve::{Clients, Setting};
+use crate::serve::{Clients, Rate, Setting};
 
 /// Have a store open, so that other commands work on it at the same time, and export its volumes
 ///
@@ -60,6 +60,14 @@ pub(crate) struct ServeArgs {
     /// may be given
     #[arg(long, value_name = "[VOLUME=]CLIENTS")]
     pub(crate) allow: Vec<Setting<Clients>>,
+    /// Most requests of a volume that are performed in a second, of all its clients, or without
+    /// VOLUME=, of each volume that has no limit of its own; several may be given. Further ones
+    /// wait. After a pause, a tenth of a second's worth is performed at once
+    #[arg(long, value_name = "[VOLUME=]N")]
+    pub(crate) iops: Vec<Setting<Rate>>,
+    /// Most bytes of a volume that are read and written in a second, likewise, such as 100MiB
+    #[arg(long, value_name = "[VOLUME=]SIZE")]
+    pub(crate) bytes_per_second: Vec<Setting<Rate>>,
     /// Require TLS of NBD clients: the certificate of the server in PEM, and those between it and
     /// the root
     #[arg(long, value_name = "FILE", requires = "tls_key")]

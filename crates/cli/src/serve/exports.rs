@@ -1,14 +1,16 @@
 //! Volumes as NBD exports.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use upsweep::{ClosedError, RetryError};
 use upsweep_nbd::server::{Address, Closing, Device, Exports, Peer, Zeroing};
-use upsweep_nbd::{Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
+use upsweep_nbd::{Command, Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, VolumeInfo, Volumes};
 
 use super::access::{Clients, Settings};
 use super::bitmaps::{self, Bitmaps};
+use super::limits::{Limit, Limits};
 use crate::context::Context;
 use crate::open_store::OpenStore;
 
@@ -22,6 +24,8 @@ pub(super) struct VolumeExports {
     pub(super) read_only: ReadOnly,
     /// Who may use them; all may if there is nothing for one.
     pub(super) allowed: Settings<Clients>,
+    /// How much of them is performed in a second.
+    pub(super) limits: Limits,
     /// Where is told what clients did wrong.
     pub(super) context: Context,
 }
@@ -99,7 +103,8 @@ impl Exports for VolumeExports {
     fn open(&self, name: &str, peer: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
         let (volumes, export) = self.find(name, peer)?;
         let volume = volumes.volume(&export.name).map_err(|_| Refusal::Unknown)?;
-        Ok((export, Arc::new(Disk { volumes, volume, bitmaps: Bitmaps::default() })))
+        let (bitmaps, limit) = (Bitmaps::default(), self.limits.of(&export.name));
+        Ok((export, Arc::new(Disk { volumes, volume, bitmaps, limit })))
     }
 
     fn closed(&self, peer: &Peer, closing: &Closing) {
@@ -119,6 +124,7 @@ struct Disk {
     volumes: Volumes,
     volume: Volume,
     bitmaps: Bitmaps,
+    limit: Arc<Limit>,
 }
 
 fn acknowledge(durable: bool) -> Acknowledge {
@@ -139,6 +145,14 @@ fn fault(error: Error) -> Fault {
 }
 
 impl Device for Disk {
+    fn delay(&self, command: &Command) -> Duration {
+        let bytes = match command {
+            Command::Read { length, .. } | Command::Write { length, .. } => *length,
+            _ => 0,
+        };
+        self.limit.take(bytes, Instant::now())
+    }
+
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
         self.volume.read(offset, buffer).map_err(fault)
     }

@@ -10,6 +10,7 @@
 //! | `nbd` | the NBD server beside them |
 //! | `exports` | volumes as its exports |
 //! | `access` | who may use them |
+//! | `limits` | how much of them is performed in a second |
 //! | `bitmaps` | what has changed of them, for its clients |
 //! | `web` | metrics and health over HTTP |
 //! | `upkeep` | work in the background |
@@ -23,6 +24,7 @@ mod bitmaps;
 mod calls;
 mod client;
 mod exports;
+mod limits;
 mod message;
 mod nbd;
 mod socket;
@@ -46,6 +48,7 @@ use crate::open_store::OpenStore;
 pub(crate) use access::{Clients, Setting};
 use calls::{Bell, CALLS_MAX, Calls};
 pub(crate) use client::forward;
+pub(crate) use limits::Rate;
 use nbd::Nbd;
 use socket::Listener;
 use upkeep::Upkeep;

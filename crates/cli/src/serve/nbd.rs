@@ -10,6 +10,7 @@ use upsweep_nbd::server::{
 
 use super::access::{Clients, Settings};
 use super::exports::{ReadOnly, VolumeExports};
+use super::limits::Limits;
 use crate::args::ServeArgs;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -55,8 +56,9 @@ impl Nbd {
             false => ReadOnly::These(args.read_only_volumes.clone()),
         };
         let allowed = Settings::new(&args.allow, Clients::and);
+        let limits = Limits::new(&args.iops, &args.bytes_per_second);
         let (store, context) = (Arc::clone(store), context.clone());
-        let exports = VolumeExports { store, read_only, allowed, context };
+        let exports = VolumeExports { store, read_only, allowed, limits, context };
         let listen = config.listen.clone();
         let server = Server::bind(config, Arc::new(exports)).map_err(explain)?;
         let mut addresses = server.tcp_addresses().into_iter();

@@ -206,6 +206,36 @@ fn clients_see_the_volumes_that_they_may_use() {
     assert!(run.errors.contains("\"10.0.0.0/40\" is none of an address"), "{}", run.errors);
 }
 
+#[test]
+fn requests_beyond_a_limit_wait() {
+    if !are_there(&["qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    for name in ["disk", "other", "free"] {
+        world.ok("volume create", &[name, "64MiB"]);
+    }
+    let unix = text(&socket);
+    let limits = ["--iops", "disk=20", "--bytes-per-second", "other=8MiB", "--iops", "1000000"];
+    let server = Server::with(&world, &[&["--unix", unix.as_str()], &limits[..]].concat());
+    let seconds = |name: &str, commands: &[&str]| {
+        let began = std::time::Instant::now();
+        qemu_io(&socket, name, commands).expect("performed");
+        began.elapsed().as_secs_f64()
+    };
+    // Of 22 requests at least, 2 come from the pause before.
+    let took = seconds("disk", &["write 0 4k"; 22]);
+    assert!(took > 0.99, "{took}");
+    let took = seconds("other", &["write 0 4M", "read 0 4M", "read 0 1M"]);
+    assert!(took > 1.0, "{took}");
+    let took = seconds("free", &["write 0 4k"; 22]);
+    assert!(took < 0.9, "{took}");
+    server.stop();
+    let run = world.run("serve", &["--iops", "disk=0"]);
+    assert!(run.errors.contains("give a number from 1"), "{}", run.errors);
+}
+
 /// The answer of an HTTP server to a request.
 fn answer(address: &str, request: &str) -> String {
     let mut socket = TcpStream::connect(address).expect("connects");

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::delayed::Delayed;
 use super::device::{Address, Device, Peer};
 use super::listener::Socket;
 use super::tls;
@@ -63,6 +64,7 @@ pub(super) struct Connection {
     device: Option<Arc<dyn Device>>,
     input: Input,
     incoming: Option<Incoming>,
+    delayed: Delayed,
     /// Requests that are with the workers.
     jobs: usize,
     /// The socket has given all it had; ask it when it is ready again.
@@ -94,6 +96,7 @@ impl Connection {
             device: None,
             input,
             incoming: None,
+            delayed: Delayed::default(),
             jobs: 0,
             is_drained: false,
             is_input_over: false,
@@ -131,6 +134,7 @@ impl Connection {
         if self.shared.drain_until.get().is_some() {
             self.session.shut_down();
         }
+        self.release();
         for done in self.mailbox.take() {
             self.answer(done);
         }
@@ -207,8 +211,19 @@ impl Connection {
     fn submit(&mut self, request: Request, payload: Vec<u8>) {
         let device = self.device.clone().expect("requests come once an export is open");
         let (mailbox, received) = (Arc::clone(&self.mailbox), Instant::now());
-        self.jobs += 1;
-        self.shared.pool.submit(Job { request, payload, device, mailbox, received });
+        let delay = device.delay(&request.command);
+        self.delayed.push(Job { request, payload, device, mailbox, received }, delay);
+        self.release();
+    }
+
+    /// Gives requests to the workers whose time has come: when the server stops, all of them.
+    fn release(&mut self) {
+        let is_stopping = self.shared.drain_until.get().is_some();
+        let next = if is_stopping { Delayed::take } else { Delayed::take_due };
+        while let Some(job) = next(&mut self.delayed) {
+            self.jobs += 1;
+            self.shared.pool.submit(job);
+        }
     }
 
     /// Sends as much as the socket takes, and returns whether it took any.
@@ -397,7 +412,7 @@ impl Connection {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, wants_input);
         flags.set(PollFlags::OUT, self.has_unsent());
-        let ready = self.poll(flags, until);
+        let ready = self.poll(flags, until.into_iter().chain(self.delayed.due()).min());
         let gone = PollFlags::HUP | PollFlags::ERR;
         // With flags, reading or writing tells.
         if flags.is_empty() && ready.intersects(gone) {

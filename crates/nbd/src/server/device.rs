@@ -5,10 +5,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Closing;
 use crate::export::{Context, Export};
 use crate::fault::{Fault, Refusal};
+use crate::request::Command;
 use crate::session::Extent;
 
 /// A block device, open for one connection.
@@ -16,6 +18,15 @@ use crate::session::Extent;
 /// Calls of one or several connections come in any order and at the same time. Where ranges
 /// overlap, each byte has what one of the calls wrote.
 pub trait Device: Send + Sync {
+    /// How long to wait until this request is performed, because of a limit to what is performed in
+    /// a time; by default not at all. The requests of a connection wait in their order, without a
+    /// thread of the workers, and until the server stops at most. This is called once for each of
+    /// them and must not block.
+    fn delay(&self, command: &Command) -> Duration {
+        let _ = command;
+        Duration::ZERO
+    }
+
     /// Reads from this offset until the buffer is full. If the fault names an offset in the range,
     /// the client also gets what the buffer has before it.
     ///

@@ -83,6 +83,7 @@
 //! | `bell` | how a thread that waits for sockets is woken |
 //! | `workers` | the threads that perform requests |
 //! | `connection` | the thread of a connection |
+//! | `delayed` | requests that wait for their time |
 //! | `counters` | what the server has done |
 //! | `error` | why it cannot begin |
 //!
@@ -105,6 +106,7 @@ mod bell;
 mod config;
 mod connection;
 mod counters;
+mod delayed;
 mod device;
 mod error;
 mod listener;

@@ -1,11 +1,11 @@
 //! A device in memory that knows what is on stable media, and fails on demand.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use upsweep_nbd::server::{Closing, Device, Exports, Peer, Zeroing};
-use upsweep_nbd::{Context, ErrorCode, Export, Extent, Fault, Refusal};
+use upsweep_nbd::{Command, Context, ErrorCode, Export, Extent, Fault, Refusal};
 
 use crate::PATIENCE;
 
@@ -23,6 +23,9 @@ struct State {
     is_shut: bool,
     /// Calls that wait at the gate.
     waiting: usize,
+    /// How long a request waits, and how many have been told.
+    delay: Duration,
+    delays: usize,
 }
 
 /// A disk of [`SIZE`] bytes.
@@ -39,6 +42,8 @@ impl Disk {
             allocated: vec![false; SIZE / BLOCK],
             is_shut: false,
             waiting: 0,
+            delay: Duration::ZERO,
+            delays: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -55,6 +60,21 @@ impl Disk {
     pub fn shut(&self, is_shut: bool) {
         self.state.lock().is_shut = is_shut;
         self.changed.notify_all();
+    }
+
+    /// Lets requests that come now wait so long.
+    pub fn delay_by(&self, delay: Duration) {
+        self.state.lock().delay = delay;
+    }
+
+    /// Returns when so many requests have been told how long to wait.
+    pub fn until_delayed(&self, delays: usize) {
+        let mut state = self.state.lock();
+        let until = Instant::now() + PATIENCE;
+        while state.delays < delays {
+            let waited = self.changed.wait_until(&mut state, until);
+            assert!(!waited.timed_out(), "{} requests have been told", state.delays);
+        }
     }
 
     /// Returns when so many calls wait.
@@ -98,6 +118,13 @@ fn touches(block: usize, offset: u64, length: usize) -> bool {
 }
 
 impl Device for Disk {
+    fn delay(&self, _: &Command) -> Duration {
+        let mut state = self.state.lock();
+        state.delays += 1;
+        self.changed.notify_all();
+        state.delay
+    }
+
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
         let state = self.enter();
         let start = offset as usize;

@@ -50,6 +50,43 @@ fn a_handshake_that_takes_too_long_is_ended_and_an_idle_client_is_not() {
 }
 
 #[test]
+fn a_request_waits_as_long_as_the_device_says_and_keeps_no_worker() {
+    let running = start_with(|config| config.workers = 1);
+    let (mut slow, mut quick) = (running.opened(), running.opened());
+    running.disk().delay_by(Duration::from_millis(300));
+    let began = Instant::now();
+    let cookies = [slow.ask_write(0, &[7; BLOCK]), slow.ask_read(0, BLOCK)];
+    running.disk().until_delayed(2);
+    running.disk().delay_by(Duration::ZERO);
+    assert_eq!(quick.content(0, BLOCK), [0; BLOCK]);
+    // Behind those that wait, and therefore not at once.
+    let flush = slow.ask_flush();
+    for cookie in cookies.into_iter().chain([flush]) {
+        assert_eq!(slow.error_of(cookie), 0);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert_eq!(quick.content(0, BLOCK), [7; BLOCK]);
+    running.stop();
+}
+
+#[test]
+fn requests_that_wait_are_performed_when_the_server_stops_and_dropped_with_their_client() {
+    let running = start();
+    let (mut staying, mut leaving) = (running.opened(), running.opened());
+    running.disk().delay_by(Duration::MAX);
+    let cookie = staying.ask_write(0, &[7; BLOCK]);
+    leaving.ask_write(BLOCK, &[8; BLOCK]);
+    running.disk().until_delayed(2);
+    drop(leaving);
+    running.until(|counters| counters.connections_open == 1);
+    running.handle.stop();
+    assert_eq!(staying.error_of(cookie), 0);
+    let content = running.disk().content();
+    assert_eq!((content[0], content[BLOCK]), (7, 0));
+    running.join();
+}
+
+#[test]
 fn settings_that_cannot_work_are_named() {
     let good = || ServerConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())]);
     let message = |config| {
