@@ -138,6 +138,36 @@ fn views_and_rollbacks_are_seen_by_clients() {
 }
 
 #[test]
+fn a_server_notes_moments_that_are_worth_a_return() {
+    if !are_there(&["qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    world.ok("volume create", &["disk", "64MiB", "--history", "100MiB"]);
+    // Moments are a second apart, and from the beginning of the history.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    qemu_io(&socket, "disk", &["write -P 7 0 1M", "flush"]).expect("written");
+    let began = std::time::Instant::now();
+    // The client flushes, and writes nothing for a while then: whichever the server sees first.
+    let noted = loop {
+        let shown = world.ok("volume history", &["disk"]);
+        if let Some(line) = shown.lines().find(|line| line.contains("1.0 MiB  ")) {
+            break line.to_owned();
+        }
+        assert!(began.elapsed().as_secs() < 30, "{shown}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    assert!(noted.ends_with("  flush") || noted.ends_with("  quiet"), "{noted}");
+    let time = noted.split_whitespace().next().expect("a time");
+    qemu_io(&socket, "disk", &["write -P 9 0 1M"]).expect("written");
+    world.ok("volume rollback", &["disk", time]);
+    qemu_io(&socket, "disk", &["read -P 7 0 1M"]).expect("as it was");
+    server.stop();
+}
+
+#[test]
 fn what_was_flushed_survives_a_kill() {
     if !are_there(&["qemu-io"]) {
         return;
