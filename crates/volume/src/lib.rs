@@ -38,8 +38,7 @@
 //! | `changes` | what has changed between two moments |
 //! | `sight` | what somebody sees through several branches |
 //! | `rows`, `catalog` | volumes, snapshots, histories, branches |
-//! | `slots`, `payload` | where payload is |
-//! | `pace` | whether payload is written to stable media at once |
+//! | `slots`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
 //! | `usage` | how much space volumes take |
@@ -48,13 +47,13 @@
 //! The design and its reasons are in `docs/decisions/0054-volumes-are-one-versioned-map.md`.
 
 mod address;
+mod buffer;
 mod catalog;
 mod changes;
 mod cleaning;
 mod entry;
 mod error;
 mod history;
-mod pace;
 mod payload;
 mod rows;
 mod sight;

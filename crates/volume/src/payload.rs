@@ -22,6 +22,7 @@ use upsweep::layers::structures::modifiers::BIT_OR;
 use upsweep::{Batch, Durability, Store, Table};
 
 use crate::address::{BLOCK_BYTES, Physical};
+use crate::buffer::{Stretch, WriteBuffer};
 use crate::error::Error;
 use crate::slots::Slots;
 use crate::stamps::Change;
@@ -32,6 +33,8 @@ const PLACE: u8 = b'p';
 const DEAD: u8 = b'd';
 /// Slots that are taken between two sweeps at most, in per cent of all.
 const UNSEEN_PERCENT_MAX: u64 = 20;
+/// The longest write that goes through the buffer.
+const BUFFERED_BYTES_MAX: usize = 128 << 10;
 /// As if there were so many homes at least: 1 GiB.
 const HOMES_PER_SWEEP_MIN: u64 = 256;
 
@@ -56,8 +59,9 @@ pub struct State {
     taken: u64,
     /// The segment that cleaning fills, and its first free slot.
     pub survivors: Option<(Arc<ReservedExtent>, u16)>,
-    /// First slots and lengths of what is being written.
+    /// First slots and lengths of what is being written past the buffer.
     in_flight: BTreeMap<Physical, u16>,
+    buffer: WriteBuffer,
     /// Segments without homes, some of which may still be read.
     retired: Vec<Arc<ReservedExtent>>,
     /// Slots that a write took and did not use.
@@ -97,6 +101,22 @@ struct PartRow {
 /// Slots that no one needs any more, by home: they are dead once that is recorded.
 pub type Burial = BTreeMap<u64, Slots>;
 
+/// Slots that were taken for a write.
+pub struct Allocation {
+    pub pieces: Vec<Piece>,
+    /// Stretches of the buffer that this write has to write.
+    due: Vec<Arc<Stretch>>,
+    /// Whether its data is in the buffer.
+    is_buffered: bool,
+}
+
+/// What a slot is, or where.
+pub enum Slot {
+    /// The content of some slots from there on.
+    Memory(Vec<u8>),
+    Device(Place),
+}
+
 /// Consecutive slots that are to be written.
 pub struct Piece {
     pub first: Physical,
@@ -105,6 +125,7 @@ pub struct Piece {
 }
 
 /// Where consecutive slots are now. The segment stays as long as this.
+#[derive(Clone)]
 pub struct Place {
     pub segment: Arc<ReservedExtent>,
     /// Offset in the segment in bytes.
@@ -191,6 +212,7 @@ impl Payload {
             taken: 0,
             survivors: None,
             in_flight: BTreeMap::new(),
+            buffer: WriteBuffer::default(),
             retired: Vec::new(),
             unused: Vec::new(),
             spare,
@@ -217,10 +239,18 @@ impl Payload {
         Physical { home, slot }
     }
 
-    /// Takes slots for groups of blocks, in order; the slots of a group are consecutive.
-    pub fn allocate(&self, change: &Change<'_>, groups: &[u16]) -> Result<Vec<Piece>, Error> {
+    /// Takes slots for groups of blocks, in order; the slots of a group are consecutive. Small
+    /// writes are in the buffer then; what is due of that is written by [`Payload::write`].
+    pub fn allocate(
+        &self,
+        change: &Change<'_>,
+        groups: &[u16],
+        data: &[u8],
+    ) -> Result<Allocation, Error> {
         let mut state = self.state.lock();
-        let mut pieces: Vec<Piece> = Vec::new();
+        let is_buffered = data.len() <= BUFFERED_BYTES_MAX;
+        let mut allocation = Allocation { pieces: Vec::new(), due: Vec::new(), is_buffered };
+        let mut rest = data;
         for slots in groups {
             let first = match state.open {
                 Some((home, next)) if next + slots <= self.slots_per_home => {
@@ -229,24 +259,34 @@ impl Payload {
                 _ => match self.open_home(&mut state) {
                     Ok(home) => Physical { home, slot: 0 },
                     Err(error) => {
-                        state.leave(&pieces);
+                        state.leave(&allocation.pieces);
+                        drop(state);
+                        // Others rely on it.
+                        self.write_due(&allocation.due, WriteMode::Cached)?;
                         return Err(error);
                     }
                 },
             };
             state.open = Some((first.home, first.slot + slots));
             state.taken += u64::from(*slots);
-            state.in_flight.insert(first, *slots);
             change.writes_to(first);
             let place = state.place(first, *slots).expect("the home was just opened");
-            pieces.push(Piece { first, slots: *slots, place });
+            let (now, later) = rest.split_at(usize::from(*slots) * BLOCK_BYTES as usize);
+            if is_buffered {
+                allocation.due.extend(state.buffer.add(first, &place, now));
+            } else {
+                state.in_flight.insert(first, *slots);
+            }
+            allocation.pieces.push(Piece { first, slots: *slots, place });
+            rest = later;
         }
-        Ok(pieces)
+        Ok(allocation)
     }
 
-    /// Takes note that pieces will not be written.
-    pub fn leave(&self, pieces: &[Piece]) {
-        self.state.lock().leave(pieces);
+    /// Takes note that what was allocated is not needed; writes what is due.
+    pub fn leave(&self, allocation: &Allocation) -> Result<(), Error> {
+        self.state.lock().leave(&allocation.pieces);
+        self.write_due(&allocation.due, WriteMode::Cached)
     }
 
     /// Opens the next home, in a segment of its own; what is left of the last one stays unused.
@@ -357,19 +397,42 @@ impl Payload {
         Ok(count)
     }
 
-    /// Writes pieces, one after another in `data`, and ends their being in flight.
-    pub fn write(&self, pieces: &[Piece], data: &[u8], mode: WriteMode) -> Result<(), Error> {
-        let written = self.write_all(pieces, data, mode);
+    /// Writes what has been allocated for `data`, unless that is in the buffer, and what is due of
+    /// the buffer.
+    pub fn write(&self, allocation: &Allocation, data: &[u8]) -> Result<(), Error> {
+        self.write_due(&allocation.due, WriteMode::Cached)?;
+        if allocation.is_buffered {
+            return Ok(());
+        }
+        let pieces = &allocation.pieces;
+        let written = self.write_all(pieces, data, WriteMode::Cached);
         let mut state = self.state.lock();
         for piece in pieces {
             state.in_flight.remove(&piece.first);
-            if mode == WriteMode::Cached {
-                state.note_unflushed(&piece.place.segment);
-            }
+            state.note_unflushed(&piece.place.segment);
         }
         drop(state);
         self.written.notify_all();
         written
+    }
+
+    /// Writes stretches of the buffer, which are in memory until then.
+    fn write_due(&self, due: &[Arc<Stretch>], mode: WriteMode) -> Result<(), Error> {
+        let mut all = Ok(());
+        for stretch in due {
+            let Place { segment, offset, .. } = &stretch.place;
+            let buffer = Buffer::copy_of(&stretch.data);
+            let written = segment.write(*offset, buffer, mode, Class::SweepWrite);
+            let mut state = self.state.lock();
+            state.buffer.end(stretch);
+            if mode == WriteMode::Cached {
+                state.note_unflushed(segment);
+            }
+            drop(state);
+            self.written.notify_all();
+            all = all.and(written.map(drop).map_err(Error::from));
+        }
+        all
     }
 
     fn write_all(&self, pieces: &[Piece], mut data: &[u8], mode: WriteMode) -> Result<(), Error> {
@@ -389,20 +452,38 @@ impl Payload {
         Ok(())
     }
 
-    /// Where the first of consecutive slots of a home are, once they have been written; `None` if
-    /// no one needs the first one any more.
-    pub fn find(&self, first: Physical, slots: u16) -> Option<Place> {
+    /// Where the first of consecutive slots of a home are, once they have been written, or what
+    /// they are, if that is in memory; `None` if no one needs the first one any more.
+    pub fn find(&self, first: Physical, slots: u16) -> Option<Slot> {
         let mut state = self.state.lock();
         while state.are_in_flight(first, slots) {
             self.written.wait(&mut state);
         }
-        state.place(first, slots)
+        if let Some(data) = state.buffer.find(first, slots) {
+            return Some(Slot::Memory(data));
+        }
+        let mut place = state.place(first, slots)?;
+        place.slots = state.buffer.slots_before(first, place.slots);
+        Some(Slot::Device(place))
     }
 
-    /// Makes everything stable that was written before the call.
+    /// Makes everything stable that was written before the call. What small writes have left in the
+    /// buffer goes to stable media at once, if the devices need no flush for anything else.
     pub fn flush(&self) -> Result<(), Error> {
         let _one_at_a_time = self.flushing.lock();
-        let unflushed = std::mem::take(&mut self.state.lock().unflushed);
+        let mut state = self.state.lock();
+        let others = state.buffer.being_written();
+        let due: Vec<Arc<Stretch>> = state.buffer.seal().into_iter().collect();
+        let is_alone = others.is_empty() && state.unflushed.is_empty();
+        drop(state);
+        let mode = if is_alone { WriteMode::Stable } else { WriteMode::Cached };
+        self.write_due(&due, mode)?;
+        let mut state = self.state.lock();
+        while state.buffer.has_any_of(&others) {
+            self.written.wait(&mut state);
+        }
+        let unflushed = std::mem::take(&mut state.unflushed);
+        drop(state);
         unflushed.into_values().try_for_each(|segment| Ok(segment.flush()?))
     }
 }
@@ -484,10 +565,10 @@ impl State {
         Some(Place { segment, offset, slots })
     }
 
-    /// Whether slots of a home are being written.
+    /// Whether slots of a home are being written, or will be.
     pub fn is_writing(&self, home: u64) -> bool {
         let slots = |slot| Physical { home, slot };
-        self.in_flight.range(slots(0)..=slots(u16::MAX)).next().is_some()
+        self.in_flight.range(slots(0)..=slots(u16::MAX)).next().is_some() || self.buffer.has(home)
     }
 
     /// Notes that a segment has been written to.

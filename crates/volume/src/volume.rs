@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 use upsweep::Durability;
-use upsweep::layers::device::{Buffer, Class, WriteMode};
+use upsweep::layers::device::{Buffer, Class};
 
 use crate::address::{
     BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
@@ -13,6 +13,7 @@ use crate::address::{
 use crate::catalog::{Activity, Look};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
+use crate::payload::{Place, Slot};
 use crate::sight::Sight;
 use crate::versions::Seen;
 use crate::volumes::Inner;
@@ -313,7 +314,7 @@ impl Inner {
         let lengths: Vec<u16> =
             spans.iter().map(|span| (span.blocks().end - span.blocks().start) as u16).collect();
         let change = self.stamps.begin(self.now_us(), self.last_seq());
-        let pieces = self.payload.allocate(&change, &lengths)?;
+        let allocation = self.payload.allocate(&change, &lengths, data)?;
         let checksums = |span: &Span| {
             let range = span.blocks();
             let of = |block: u64| ((block - start) * BLOCK_BYTES) as usize;
@@ -322,7 +323,7 @@ impl Inner {
         };
         let entries: Vec<Entry> = spans
             .iter()
-            .zip(&pieces)
+            .zip(&allocation.pieces)
             .map(|(span, piece)| Entry {
                 span: *span,
                 stamp: change.stamp,
@@ -331,16 +332,19 @@ impl Inner {
             .collect();
         let branch = entered.branch;
         let declared = self.declare(branch, &entries, acknowledge.durability());
-        let ticket = declared.inspect_err(|_| self.payload.leave(&pieces))?;
+        let ticket = match declared {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                self.payload.leave(&allocation)?;
+                return Err(error);
+            }
+        };
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
-        let mode = match acknowledge {
-            Acknowledge::Written => self.pace.write_mode(data.len() as u64),
-            Acknowledge::Durable => WriteMode::Stable,
-        };
         // If it fails the store is closed, and the next open drops the entries.
-        self.payload.write(&pieces, data, mode)?;
+        self.payload.write(&allocation, data)?;
         if acknowledge == Acknowledge::Durable {
+            self.payload.flush()?;
             ticket.wait()?;
         }
         Ok(())
@@ -414,13 +418,16 @@ impl Inner {
         mut into: &mut [u8],
     ) -> Result<bool, Error> {
         while !checksums.is_empty() {
-            let Some(place) = self.payload.find(first, checksums.len() as u16) else {
-                return Ok(false);
+            let read = match self.payload.find(first, checksums.len() as u16) {
+                None => return Ok(false),
+                Some(Slot::Memory(data)) => data,
+                Some(Slot::Device(Place { segment, offset, slots })) => {
+                    let buffer = Buffer::recycled(usize::from(slots) * BLOCK);
+                    segment.read(offset, buffer, Class::ForegroundRead)?.to_vec()
+                }
             };
-            let slots = usize::from(place.slots);
-            let (now, later) = into.split_at_mut(slots * BLOCK);
-            let buffer = Buffer::recycled(now.len());
-            let read = place.segment.read(place.offset, buffer, Class::ForegroundRead)?;
+            let (now, later) = into.split_at_mut(read.len());
+            let slots = (read.len() / BLOCK) as u16;
             let parts = read.chunks(BLOCK).zip(checksums);
             for (block, (part, checksum)) in (block..).zip(parts) {
                 let found = crc32c::crc32c(part);
@@ -430,8 +437,8 @@ impl Inner {
                 }
             }
             now.copy_from_slice(&read);
-            (block, first) = (block + slots as u64, first.plus(place.slots));
-            (checksums, into) = (&checksums[slots..], later);
+            (block, first) = (block + u64::from(slots), first.plus(slots));
+            (checksums, into) = (&checksums[usize::from(slots)..], later);
         }
         Ok(true)
     }

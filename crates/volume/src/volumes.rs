@@ -15,8 +15,7 @@ use crate::catalog::{Beginning, Catalog, Look, Past};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
-use crate::pace::Pace;
-use crate::payload::Payload;
+use crate::payload::{Payload, Slot};
 use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
@@ -46,7 +45,6 @@ pub struct Inner {
     pub map: Table,
     pub payload: Payload,
     pub stamps: Arc<Stamps>,
-    pub pace: Pace,
     pub trimming: Arc<trim::Shared>,
     pub catalog: RwLock<Catalog>,
     /// Up to where all was flushed by the last flush.
@@ -121,7 +119,6 @@ impl Volumes {
             map,
             payload,
             stamps: Arc::new(Stamps::after(last)),
-            pace: Pace::default(),
             trimming: Arc::default(),
             catalog: RwLock::new(catalog),
             flushed: AtomicU64::new(0),
@@ -460,7 +457,6 @@ impl Inner {
 
     /// Makes everything stable that has been written.
     pub fn flush(&self) -> Result<(), Error> {
-        self.pace.flush();
         // In this order: slots that are taken after the first line are not below it.
         let next = self.payload.next_slot();
         let written = self.stamps.written(self.last_seq());
@@ -631,7 +627,7 @@ impl Inner {
     fn arrived(&self, entry: &Entry) -> Result<Vec<bool>, Error> {
         let Content::Payload { first, checksums } = &entry.content else { return Ok(Vec::new()) };
         let is_right = |(nth, checksum): (usize, &u32)| {
-            let Some(place) = self.payload.find(first.plus(nth as u16), 1) else {
+            let Some(Slot::Device(place)) = self.payload.find(first.plus(nth as u16), 1) else {
                 return Ok(false);
             };
             let buffer = Buffer::zeroed(BLOCK_BYTES as usize);
@@ -664,6 +660,13 @@ impl Inner {
         let ticket = batch.commit(Durability::Wait)?;
         self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
         Ok(())
+    }
+}
+
+impl Drop for Inner {
+    /// What nobody has flushed need not be durable; it is, if that is possible.
+    fn drop(&mut self) {
+        drop(self.flush());
     }
 }
 

@@ -40,6 +40,20 @@ fn parts_of_blocks_are_written_and_read() {
 }
 
 #[test]
+fn what_is_on_the_devices_and_what_is_in_memory_are_read_together() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", MIB).expect("made");
+    // Consecutive slots, of which the last two are not written yet.
+    write(&disk, 0, &[1; 4096]);
+    write(&disk, 4096, &[2; 4096]);
+    volumes.flush().expect("flushed");
+    write(&disk, 8192, &[3; 4096]);
+    write(&disk, 12288, &[4; 4096]);
+    let found = read(&disk, 0, 16384);
+    assert_eq!([0, 4096, 8192, 12288].map(|at| found[at]), [1, 2, 3, 4]);
+}
+
+#[test]
 fn a_volume_of_any_size_takes_nothing_until_it_is_written() {
     let (store, volumes) = opened();
     let large = volumes.create("large", 16 << 50).expect("made");
