@@ -17,5 +17,6 @@ mod quarantine;
 mod serve;
 mod snapshots;
 mod tables;
+mod tools;
 mod trouble;
 mod volumes;
