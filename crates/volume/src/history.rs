@@ -21,7 +21,8 @@ use crate::volumes::Inner;
 
 /// After so long without a write, in microseconds, the last moment was a quiet one.
 const QUIET_US: u64 = 2_000_000;
-/// Moments are recorded so often in a history, and not more often than once a second.
+/// Flushes are recorded so often in a history, and not more often than once a second; quiet moments
+/// always.
 const MOMENTS_PER_HISTORY: u64 = 1000;
 const BETWEEN_MOMENTS_US: u64 = 1_000_000;
 /// The horizon moves in steps of a share of the history.
@@ -39,7 +40,7 @@ struct Advance {
 }
 
 impl VolumeRow {
-    /// Whether it is time to record a moment at `stamp`, with so many bytes written, after `last`.
+    /// Whether it is time to record a flush at `stamp`, with so many bytes written, after `last`.
     fn is_moment_due(&self, stamp: Stamp, written: u64, last: Option<(Stamp, u64)>) -> bool {
         let (last, last_written) = last.unwrap_or((Stamp(self.horizon), 0));
         let since_us = stamp.0.saturating_sub(last.0);
@@ -75,7 +76,7 @@ impl Inner {
                 false => (flushed.min(complete), MomentKind::Flush),
             };
             let is_new = known.is_none_or(|(known, _)| known < stamp) && stamp.0 >= row.horizon;
-            if is_new && row.is_moment_due(stamp, written, known) {
+            if is_new && (is_quiet || row.is_moment_due(stamp, written, known)) {
                 changes.push(Key::Moment(*number, stamp).put(&MomentRow { written, kind }));
             }
         }

@@ -16,7 +16,9 @@ use upsweep::layers::device::{
     FailureKind, HostileDevices, LatencyModel, MemoryDevices, Simulated, ThreadedDevices,
 };
 use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder, WallClock};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, Past, Volumes};
+use upsweep_volume::{
+    Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, MomentKind, Past, Volumes,
+};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Blocks of a volume at first.
@@ -99,8 +101,9 @@ impl Random {
 /// One history.
 struct World {
     random: Random,
-    bank: Bank,
+    /// Dropped before the devices, which it may be waiting for.
     store: Option<(Store, Volumes)>,
+    bank: Bank,
     /// Contents by name; those of snapshots have a name with '@'.
     model: BTreeMap<String, Model>,
     /// The moment of the last flush.
@@ -659,4 +662,35 @@ fn a_thousand_moments_are_what_they_were() {
     while seen < 1000 {
         seen += world.look_back("first", 100).expect("readable");
     }
+}
+
+#[test]
+fn every_quiet_moment_is_worth_a_return() {
+    let mut world = World::new(3);
+    let history = History { window: Some(Duration::from_secs(24 * 3600)), ..History::OFF };
+    world.volumes().set_history("first", history).expect("changed");
+    let volume = world.volumes().volume("first").expect("there");
+    let mut expected = Vec::new();
+    for round in 1..=4 {
+        volume.write(0, &block_of(round), Acknowledge::Written).expect("written");
+        expected.push(round);
+        world.bank.with(|devices| {
+            let bank = devices.bank_mut();
+            bank.advance_to(bank.now_us() + 3_000_000);
+        });
+        world.work_until_done().expect("no fault is injected");
+    }
+    let moments = world.volumes().moments("first").expect("kept");
+    let found: Vec<u64> = moments
+        .iter()
+        .map(|moment| {
+            assert_eq!(moment.kind, MomentKind::Quiet);
+            let look = world.volumes().view("first", Past::At(moment.at), "look").expect("made");
+            let mut block = vec![0; BLOCK];
+            look.read(0, &mut block).expect("readable");
+            world.volumes().delete("look").expect("deleted");
+            u64::from_le_bytes(*block.first_chunk().expect("a block"))
+        })
+        .collect();
+    assert_eq!(found, expected);
 }
