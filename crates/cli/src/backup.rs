@@ -28,6 +28,14 @@ pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure
     let folder = context.path(&args.folder);
     let since = args.since.as_ref().map(|since| context.path(since));
     check(context, args, &store)?;
+    let reserved = store.status().reserved_bytes;
+    if reserved > 0 {
+        context.note(&format!(
+            "warning: the content of volumes ({} on the devices) is not in a backup; copy them out \
+             of a server, for example with nbdcopy or qemu-img",
+            text::size(reserved)
+        ));
+    }
     let started = Instant::now();
     // How much an increment copies is not known.
     let all = || store.structures().iter().map(|(_, _, size)| size.records).sum();

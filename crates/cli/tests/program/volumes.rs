@@ -30,6 +30,17 @@ pub fn write(volumes: &Volumes, name: &str, text: &str) {
 }
 
 #[test]
+fn a_backup_says_that_it_lacks_the_content_of_volumes() {
+    let world = World::new();
+    world.ok("volume create", &["disk", "1MiB"]);
+    with_volumes(&world, |volumes| write(volumes, "disk", "before"));
+    let backup = world.path("backup");
+    let run = world.run("backup", &[backup.to_str().expect("text")]);
+    assert_eq!(run.status, Some(0), "{}", run.errors);
+    assert!(run.errors.starts_with("warning: the content of volumes ("), "{}", run.errors);
+}
+
+#[test]
 fn volumes_are_made_cloned_renamed_and_deleted() {
     let world = World::new();
     assert_eq!(world.ok("volume list", &[]), "there are no volumes\n");
