@@ -2,7 +2,7 @@
 //!
 //! There are three levels (Sungem thesis, section 5.3): a *logical* address is a block of a branch,
 //! a *physical* address is a slot of a home and never changes while anything refers to it, and a
-//! *real* address is a place on a device, which `homes.rs` knows. The map leads from the first to
+//! *real* address is a place on a device, which `payload.rs` knows. The map leads from the first to
 //! the second.
 
 use std::fmt::{self, Display, Formatter};

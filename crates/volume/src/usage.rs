@@ -26,8 +26,8 @@ pub struct Usage {
     pub reclaimable_bytes: u64,
 }
 
-/// The space of one volume. Payload alone counts: without zeros, and without the map, which takes
-/// about 1 % of it.
+/// The space of one volume. Payload alone counts: without zeros, and without the map, of which
+/// an entry has 34 bytes for a block or 94 for a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VolumeUsage {

@@ -198,7 +198,8 @@ impl Volume {
     }
 
     /// Writes `data` at `offset`. Blocks that are covered in part are read first. Cost: the payload
-    /// once, and a log record with 31 bytes for each block, or 93 for a chunk of 64 KiB.
+    /// once, and a log record, with 34 bytes of key and value for each block, or 94 for a chunk
+    /// of 64 KiB.
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::ReadOnly`]; [`Error::NoVolume`]; [`Error::Store`], after
@@ -418,17 +419,22 @@ impl Inner {
         mut into: &mut [u8],
     ) -> Result<bool, Error> {
         while !checksums.is_empty() {
-            let read = match self.payload.find(first, checksums.len() as u16) {
+            let bytes = match self.payload.find(first, checksums.len() as u16) {
                 None => return Ok(false),
-                Some(Slot::Memory(data)) => data,
+                Some(Slot::Memory(data)) => {
+                    into[..data.len()].copy_from_slice(&data);
+                    data.len()
+                }
                 Some(Slot::Device(Place { segment, offset, slots })) => {
                     let buffer = Buffer::recycled(usize::from(slots) * BLOCK);
-                    segment.read(offset, buffer, Class::ForegroundRead)?.to_vec()
+                    let read = segment.read(offset, buffer, Class::ForegroundRead)?;
+                    into[..read.len()].copy_from_slice(&read);
+                    read.len()
                 }
             };
-            let (now, later) = into.split_at_mut(read.len());
-            let slots = (read.len() / BLOCK) as u16;
-            let parts = read.chunks(BLOCK).zip(checksums);
+            let (now, later) = into.split_at_mut(bytes);
+            let slots = (bytes / BLOCK) as u16;
+            let parts = now.chunks(BLOCK).zip(checksums);
             for (block, (part, checksum)) in (block..).zip(parts) {
                 let found = crc32c::crc32c(part);
                 if found != *checksum {
@@ -436,7 +442,6 @@ impl Inner {
                     return Err(Error::Damaged { branch: branch.0, block, reason });
                 }
             }
-            now.copy_from_slice(&read);
             (block, first) = (block + u64::from(slots), first.plus(slots));
             (checksums, into) = (&checksums[usize::from(slots)..], later);
         }
