@@ -55,6 +55,7 @@ mod entry;
 mod error;
 mod history;
 mod payload;
+mod rounds;
 mod rows;
 mod sight;
 mod slots;

@@ -46,8 +46,6 @@ pub struct Payload {
     pub state: Mutex<State>,
     /// A write has ended.
     written: Condvar,
-    /// Held during a flush: who comes later has to wait for what it flushes.
-    flushing: Mutex<()>,
 }
 
 pub struct State {
@@ -224,7 +222,6 @@ impl Payload {
             slots_per_home,
             state: Mutex::new(state),
             written: Condvar::new(),
-            flushing: Mutex::new(()),
         })
     }
 
@@ -468,9 +465,9 @@ impl Payload {
     }
 
     /// Makes everything stable that was written before the call. What small writes have left in the
-    /// buffer goes to stable media at once, if the devices need no flush for anything else.
+    /// buffer goes to stable media at once, if the devices need no flush for anything else. One call
+    /// at a time: a later one would miss what an earlier one is flushing.
     pub fn flush(&self) -> Result<(), Error> {
-        let _one_at_a_time = self.flushing.lock();
         let mut state = self.state.lock();
         let others = state.buffer.being_written();
         let due: Vec<Arc<Stretch>> = state.buffer.seal().into_iter().collect();

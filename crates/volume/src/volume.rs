@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
-use upsweep::Durability;
 use upsweep::layers::device::{Buffer, Class};
 
 use crate::address::{
@@ -251,15 +250,6 @@ impl Volume {
     }
 }
 
-impl Acknowledge {
-    fn durability(self) -> Durability {
-        match self {
-            Self::Written => Durability::Relaxed,
-            Self::Durable => Durability::Ticket,
-        }
-    }
-}
-
 impl Inner {
     /// Lets a change of blocks of a volume declare its records, if they are still in it.
     fn enter(&self, volume: u32, blocks: &Range<u64>) -> Result<Entered<'_>, Error> {
@@ -332,23 +322,16 @@ impl Inner {
             })
             .collect();
         let branch = entered.branch;
-        let declared = self.declare(branch, &entries, acknowledge.durability());
-        let ticket = match declared {
-            Ok(ticket) => ticket,
-            Err(error) => {
-                self.payload.leave(&allocation)?;
-                return Err(error);
-            }
-        };
+        if let Err(error) = self.declare(branch, &entries) {
+            self.payload.leave(&allocation)?;
+            return Err(error);
+        }
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
         // If it fails the store is closed, and the next open drops the entries.
         self.payload.write(&allocation, data)?;
-        if acknowledge == Acknowledge::Durable {
-            self.payload.flush()?;
-            ticket.wait()?;
-        }
-        Ok(())
+        drop(change);
+        self.acknowledge(acknowledge)
     }
 
     fn zero_blocks(
@@ -361,14 +344,19 @@ impl Inner {
         let change = self.stamps.begin(self.now_us(), self.last_seq());
         let entry = |span| Entry { span, stamp: change.stamp, content: Content::Zero };
         let entries: Vec<Entry> = spans(blocks, LEVEL_MAX).map(entry).collect();
-        let ticket = self.declare(entered.branch, &entries, acknowledge.durability())?;
+        self.declare(entered.branch, &entries)?;
         self.add_long_zeros(entered.branch, &entries);
         entered.activity.note(change.stamp, 0);
-        drop(entered);
-        if acknowledge == Acknowledge::Durable {
-            ticket.wait()?;
+        drop((entered, change));
+        self.acknowledge(acknowledge)
+    }
+
+    /// Makes what has been written durable, if it has to be.
+    fn acknowledge(&self, acknowledge: Acknowledge) -> Result<(), Error> {
+        match acknowledge {
+            Acknowledge::Written => Ok(()),
+            Acknowledge::Durable => self.flush(),
         }
-        Ok(())
     }
 
     /// Takes in the long ones of entries of zeros.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use upsweep::layers::device::{Buffer, Class};
-use upsweep::{Durability, Seq, Store, Table, Ticket};
+use upsweep::{Durability, Seq, Store, Table};
 
 use crate::address::{
     BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
@@ -16,6 +16,7 @@ use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::{Payload, Slot};
+use crate::rounds::Rounds;
 use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
@@ -54,6 +55,7 @@ pub struct Inner {
     pub walked: Mutex<BTreeMap<u32, u64>>,
     /// Branches at which nobody looks any more, and when that was seen.
     abandoned: Mutex<BTreeMap<Branch, Stamp>>,
+    flushes: Rounds,
     /// Held by what works in the background.
     working: Mutex<()>,
     /// Held by writes of parts of blocks, which read the rest first.
@@ -124,6 +126,7 @@ impl Volumes {
             flushed: AtomicU64::new(0),
             walked: Mutex::default(),
             abandoned: Mutex::default(),
+            flushes: Rounds::default(),
             working: Mutex::new(()),
             partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
@@ -439,29 +442,30 @@ impl Inner {
     }
 
     /// Declares entries of a branch, together.
-    pub fn declare(
-        &self,
-        branch: Branch,
-        entries: &[Entry],
-        durability: Durability,
-    ) -> Result<Ticket, Error> {
+    pub fn declare(&self, branch: Branch, entries: &[Entry]) -> Result<(), Error> {
         let mut batch = self.store.batch();
         for Entry { span, stamp, content } in entries {
             let key = entry::key(branch, *span, *stamp);
             batch.put(&self.map, &key, &entry::value(content));
         }
-        let ticket = batch.commit(durability)?;
+        let ticket = batch.commit(Durability::Relaxed)?;
         self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
-        Ok(ticket)
+        Ok(())
     }
 
-    /// Makes everything stable that has been written.
+    /// Makes everything stable that has been written; once for all who ask at the same time.
     pub fn flush(&self) -> Result<(), Error> {
+        self.flushes.join(|| self.flush_now())
+    }
+
+    fn flush_now(&self) -> Result<(), Error> {
         // In this order: slots that are taken after the first line are not below it.
         let next = self.payload.next_slot();
         let written = self.stamps.written(self.last_seq());
+        // The log and the payload at the same time.
+        let records = self.store.blocks().begin_flush()?;
         self.payload.flush()?;
-        self.store.flush()?;
+        records.wait()?;
         let Physical { home, slot } = written.first.map_or(next, |first| first.min(next));
         let (stamp, seq) = (written.stamp.0, written.seq.get());
         self.catalog.write().settle(SettledRow { stamp, seq, home, slot })?;

@@ -32,6 +32,8 @@ use crate::session::{Event, Piece, Purpose, Session, Wants};
 
 const INPUT_BYTES: usize = 1 << 16;
 const SLICES_MAX: usize = 64;
+/// Requests that are left to the workers once a client has sent one before the reply of another.
+const PIPELINED: usize = 64;
 /// How long a client that is done, or has to go, may take to receive what is there for it.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -67,6 +69,10 @@ pub(super) struct Connection {
     delayed: Delayed,
     /// Requests that are with the workers.
     jobs: usize,
+    /// Whether this thread has performed a request of which the reply is not sent yet.
+    has_performed: bool,
+    /// How many requests are left to the workers, because the client did not wait for a reply.
+    pipelined: usize,
     /// The socket has given all it had; ask it when it is ready again.
     is_drained: bool,
     /// The client will send nothing more.
@@ -98,6 +104,8 @@ impl Connection {
             incoming: None,
             delayed: Delayed::default(),
             jobs: 0,
+            has_performed: false,
+            pipelined: 0,
             is_drained: false,
             is_input_over: false,
             handshake_until,
@@ -139,6 +147,7 @@ impl Connection {
             self.answer(done);
         }
         self.take_events();
+        self.look_for_more()?;
         let is_sent = self.send()?;
         let is_received = self.receive()?;
         self.take_events();
@@ -216,14 +225,34 @@ impl Connection {
         self.release();
     }
 
-    /// Gives requests to the workers whose time has come: when the server stops, all of them.
+    /// Begins requests whose time has come: when the server stops, all of them.
     fn release(&mut self) {
         let is_stopping = self.shared.drain_until.get().is_some();
         let next = if is_stopping { Delayed::take } else { Delayed::take_due };
         while let Some(job) = next(&mut self.delayed) {
+            let is_alone = self.jobs == 0 && self.input.rest().is_empty() && self.is_drained;
             self.jobs += 1;
-            self.shared.pool.submit(job);
+            if is_alone && self.pipelined == 0 && job.is_short() {
+                let done = self.shared.pool.perform(job);
+                self.answer(done);
+                self.has_performed = true;
+            } else {
+                self.pipelined = self.pipelined.saturating_sub(1);
+                self.shared.pool.submit(job);
+            }
         }
+    }
+
+    /// After this thread has performed a request: if the client has sent more before it got the
+    /// reply, it does not wait for replies, and the next requests are left to the workers.
+    fn look_for_more(&mut self) -> Result<(), Closing> {
+        if std::mem::take(&mut self.has_performed) && self.input.rest().is_empty() {
+            self.is_drained = false;
+            if self.fill()? {
+                self.pipelined = PIPELINED;
+            }
+        }
+        Ok(())
     }
 
     /// Sends as much as the socket takes, and returns whether it took any.

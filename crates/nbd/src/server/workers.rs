@@ -35,6 +35,13 @@ pub(super) struct Job {
     pub(super) received: Instant,
 }
 
+impl Job {
+    /// Whether the thread of a connection may perform it: no other one keeps it long.
+    pub(super) fn is_short(&self) -> bool {
+        matches!(self.request.command, Command::Read { .. } | Command::Write { .. } | Command::Flush)
+    }
+}
+
 /// What came of a job.
 pub(super) struct Done {
     pub(super) id: RequestId,
@@ -129,6 +136,7 @@ impl Pool {
         Ok(workers)
     }
 
+    /// Leaves a job to the workers.
     pub(super) fn submit(&self, job: Job) {
         self.meters.requests_in_flight.fetch_add(1, Relaxed);
         self.queue.lock().jobs.push_back(job);
@@ -143,19 +151,30 @@ impl Pool {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let Job { request, payload, device, mailbox, received } = job;
-            let result = if mailbox.is_gone.load(Relaxed) {
-                Err(Failure::from(Fault::from(ErrorCode::Shutdown)))
-            } else {
-                perform_safely(device.as_ref(), &request.command, &payload)
-            };
-            let bytes = result.as_ref().ok().map(|_| request.command.range().1);
-            self.meters.answered(Kind::of(&request.command), bytes, received.elapsed());
-            self.meters.requests_in_flight.fetch_sub(1, Relaxed);
-            // Before the connection may think that all of its jobs are done.
-            drop((device, payload));
-            mailbox.post(Done { id: request.id, result });
+            let mailbox = Arc::clone(&job.mailbox);
+            // Nothing of the job is left when the connection may think that all of them are done.
+            let done = self.end(job);
+            mailbox.post(done);
         }
+    }
+
+    /// Performs a job on the thread of its connection.
+    pub(super) fn perform(&self, job: Job) -> Done {
+        self.meters.requests_in_flight.fetch_add(1, Relaxed);
+        self.end(job)
+    }
+
+    fn end(&self, job: Job) -> Done {
+        let Job { request, payload, device, mailbox, received } = job;
+        let result = if mailbox.is_gone.load(Relaxed) {
+            Err(Failure::from(Fault::from(ErrorCode::Shutdown)))
+        } else {
+            perform_safely(device.as_ref(), &request.command, &payload)
+        };
+        let bytes = result.as_ref().ok().map(|_| request.command.range().1);
+        self.meters.answered(Kind::of(&request.command), bytes, received.elapsed());
+        self.meters.requests_in_flight.fetch_sub(1, Relaxed);
+        Done { id: request.id, result }
     }
 
     fn next(&self) -> Option<Job> {
