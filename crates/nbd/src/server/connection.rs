@@ -2,7 +2,9 @@
 //!
 //! The thread goes around: pass answers of the workers to the session, see to its events, send,
 //! receive. When nothing of this is possible it waits until the socket or the bell of its mailbox
-//! is ready, or until it has to close. It waits for no request: those are with the workers.
+//! is ready, or until it has to close. Requests are with the workers, for which it does not wait,
+//! except for one that is alone: the client waits for its reply, and a change of thread and back
+//! would take longer than many requests.
 //!
 //! Received bytes go through a buffer, so that many short requests take one call of the system. The
 //! payload of a write goes from there, and what is not there yet straight from the socket, into the
