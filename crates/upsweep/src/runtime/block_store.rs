@@ -304,8 +304,9 @@ impl BlockStore {
 
     /// The blocks of a space with positions from `from` to below `to` (`None`: to the end), in key
     /// order or, from the other end, in reverse. With ordered routing the first is the one that
-    /// covers `from`. Each is shown once, as it is when the iterator gets there, with the updates
-    /// that wait for it; blocks that are made meanwhile at positions already passed are not shown.
+    /// covers `from`; of what waits for it, some that does not concern the range may be left out.
+    /// Each is shown once, as it is when the iterator gets there, with the updates that wait for
+    /// it; blocks that are made meanwhile at positions already passed are not shown.
     ///
     /// Cost: at most one device read per block. From the third block on, and with `to` on a
     /// rotating device from the second, blocks are read ahead, with requests for many neighbours,

@@ -64,9 +64,15 @@ impl Blocks {
 
     /// The next block from the low end.
     fn first(&mut self) -> Result<Option<View>, Error> {
+        let is_first = self.routing.is_none();
         let is_ordered = self.routing()? == Routing::Ordered;
-        let at = self.from.clone();
-        let wanted = if is_ordered { Wanted::Covering(at) } else { Wanted::AtOrAbove(at) };
+        let from = self.from.clone();
+        let wanted = match &self.to {
+            _ if !is_ordered => Wanted::AtOrAbove(from),
+            // Most narrow ranges are in one block.
+            Some(to) if is_first => Wanted::Range { from, to: to.clone() },
+            _ => Wanted::Covering(from),
+        };
         let shared = &self.blocks.inner.shared;
         let view = shared.scan_view(&mut self.front, &wanted, self.to.as_deref())?;
         match &view.high {

@@ -240,7 +240,10 @@ impl Scan {
         self.window_bytes = self.window_bytes.clamp(first_bytes, window_bytes_max);
         let is_ahead = |through: &[u8]| match &wanted {
             Wanted::Below(position) => position.as_ref().is_none_or(|at| *through < **at),
-            Wanted::Point(at) | Wanted::Covering(at) | Wanted::AtOrAbove(at) => *through >= **at,
+            Wanted::Point(at)
+            | Wanted::Covering(at)
+            | Wanted::Range { from: at, .. }
+            | Wanted::AtOrAbove(at) => *through >= **at,
         };
         let through = self.through.take_if(|through| is_ahead(through));
         if through.is_some() && self.is_over {
@@ -305,7 +308,7 @@ impl Scan {
     fn part_for(&mut self, wanted: &Wanted) -> Option<&mut Part> {
         while let Some(first) = self.parts.front() {
             let is_past = match wanted {
-                Wanted::Covering(at) => {
+                Wanted::Covering(at) | Wanted::Range { from: at, .. } => {
                     self.parts.get(1).is_some_and(|next| *next.part.key() <= **at)
                 }
                 Wanted::Point(at) | Wanted::AtOrAbove(at) => *first.part.key() < **at,
@@ -321,7 +324,7 @@ impl Scan {
         }
         let first = self.parts.front_mut()?;
         let may_be = match wanted {
-            Wanted::Covering(at) => *first.part.key() <= **at,
+            Wanted::Covering(at) | Wanted::Range { from: at, .. } => *first.part.key() <= **at,
             _ => true,
         };
         may_be.then_some(first)
@@ -343,7 +346,9 @@ impl Scan {
 fn next_wanted(wanted: &Wanted, view: &View, bound: Option<&[u8]>) -> Option<Wanted> {
     let high = || view.high.as_deref().filter(|high| bound.is_none_or(|bound| *high < bound));
     match wanted {
-        Wanted::Covering(_) => high().map(|high| Wanted::Covering(high.to_vec())),
+        Wanted::Covering(_) | Wanted::Range { .. } => {
+            high().map(|high| Wanted::Covering(high.to_vec()))
+        }
         Wanted::AtOrAbove(_) => high().map(|high| Wanted::AtOrAbove(high.to_vec())),
         Wanted::Below(_) => {
             let is_over = view.low.is_empty() || bound.is_some_and(|bound| *view.low <= *bound);

@@ -65,6 +65,12 @@ impl Packed {
     pub fn of_key(&self, key: &[u8]) -> Waiting<'_> {
         self.as_section().of_key(key)
     }
+
+    /// The updates of wanted keys, and all removals of ranges.
+    #[must_use]
+    pub fn with_keys(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Waiting<'_> {
+        self.as_section().with_keys(is_wanted)
+    }
 }
 
 /// The updates of one queue, packed, in borrowed memory: in a spill segment, for example.
@@ -168,6 +174,20 @@ impl<'a> Section<'a> {
                     found.push(&UpdateRef { modifier: DELETE, key, operand: &[], ..update });
                 }
             } else if entry.has_key(self.low, key) {
+                found.push_entry(&entry, self.low);
+            }
+        });
+        found
+    }
+
+    /// The updates of wanted keys, and all removals of ranges.
+    #[must_use]
+    pub fn with_keys(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Waiting<'a> {
+        let (mut found, mut key) = (Waiting::default(), Vec::new());
+        self.for_each(|entry| {
+            key.clear();
+            entry.put_key(self.low, &mut key);
+            if entry.modifier == DELETE_RANGE || is_wanted(&key) {
                 found.push_entry(&entry, self.low);
             }
         });
@@ -365,6 +385,20 @@ mod tests {
         assert_eq!(of(b"d"), [(Seq::new(4), PUT)], "the end is not in the range");
         assert_eq!(of(b"cc"), [(Seq::new(2), DELETE)]);
         assert_eq!(of(b"a"), []);
+    }
+
+    #[test]
+    fn the_updates_of_wanted_keys_come_with_all_removals_of_ranges() {
+        let range = KeyRange { from: b"a", to: Some(b"d") };
+        let operand = range.operand();
+        let removal =
+            UpdateRef { seq: Seq::new(2), modifier: DELETE_RANGE, key: b"a", operand: &operand };
+        let long = vec![7; LONG_BYTES_MIN];
+        let updates =
+            [update(1, b"x", b"1"), removal, update(3, b"c", &long), update(4, b"c", b"")];
+        let packed = packed(b"", &updates);
+        let found = packed.with_keys(|key| key == b"c");
+        assert_eq!(found.updates().collect::<Vec<_>>(), updates[1..]);
     }
 
     #[test]

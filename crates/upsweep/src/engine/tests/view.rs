@@ -263,6 +263,29 @@ fn neighbours_are_found_by_position() {
 }
 
 #[test]
+fn a_range_has_what_may_concern_it() {
+    let mut looks = Looks::new();
+    let key = looks.ground.key_of(looks.blocks[1]);
+    let keys = ["", "a", "b", "c"].map(|end| format!("{key}{end}"));
+    for key in &keys {
+        looks.ground.accept(space(), PUT, key, &format::number(1));
+    }
+    let [_, from, _, to] = keys.each_ref().map(|key| key.as_bytes().to_vec());
+    let mut keys_of = |wanted: Wanted| {
+        let view = match looks.view(wanted).expect("a sound view") {
+            ViewPoll::Ready(view) => view,
+            ViewPoll::Pending(id) => looks.answer(id).expect("a sound block"),
+        };
+        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        let all: Vec<String> = view.updates().iter().map(|update| text(update.key)).collect();
+        (text(&view.low), all)
+    };
+    let whole = keys_of(Wanted::Covering(from.clone()));
+    assert_eq!(whole, (key.clone(), keys.to_vec()));
+    assert_eq!(keys_of(Wanted::Range { from, to }), (key, keys[1..3].to_vec()));
+}
+
+#[test]
 fn a_space_that_is_not_there_has_no_views_and_a_block_that_is_not_there_an_empty_one() {
     let mut looks = Looks::new();
     let base = &mut looks.ground.base;

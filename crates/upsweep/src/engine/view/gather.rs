@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::{Gathered, PendingView, ReadImage, ReadTarget, View, Wanted};
 use crate::broken::{self, Fault};
 use crate::engine::base::Base;
-use crate::engine::block_format::{Routing, UpdateRef};
+use crate::engine::block_format::{BlockFormat, Routing, UpdateRef};
 use crate::engine::cache::Image;
 use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::record_format::LOST_UPDATES;
 use crate::engine::format::spill_segment_format::SpillSegmentRecord;
 use crate::engine::modifier::Modifier;
-use crate::engine::queue::Waiting;
+use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::DELETE_RANGE;
 use crate::engine::spill_segments::{self, SpillSegment};
 use crate::error::{Damage, Error, RequestError};
@@ -59,8 +59,9 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
         }
         _ => {
             high = base.index.high_of(space, &low);
-            waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack().into_owned()));
-            waiting.push(base.index.arena().snapshot(&block.queue, &low).unpack().into_owned());
+            let queued = base.index.arena().snapshot(&block.queue, &low);
+            let parts = block.frozen.as_deref().into_iter().chain([&queued]);
+            waiting.extend(parts.map(|part| unpack(part, wanted, &*found_space.format)));
             waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
         }
     }
@@ -96,11 +97,24 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     Ok(Gathered::Complete(View { low, high, extent, image_seq, waiting, segments, ..gathered }))
 }
 
+/// What a queue has for a view of a block.
+fn unpack(queue: &Packed, wanted: &Wanted, format: &dyn BlockFormat) -> Waiting<'static> {
+    let Wanted::Range { from, to } = wanted else { return queue.unpack().into_owned() };
+    let range = (&**from, &**to);
+    queue.with_keys(|key| is_in(range, &format.position(key))).into_owned()
+}
+
+fn is_in((from, to): (&[u8], &[u8]), position: &[u8]) -> bool {
+    from <= position && position < to
+}
+
 pub(super) fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
     let space = of.record.space;
     match wanted {
         Wanted::Point(key) => base.index.directory().covering(space, &of.format.position(key)),
-        Wanted::Covering(position) => base.index.directory().covering(space, position),
+        Wanted::Covering(position) | Wanted::Range { from: position, .. } => {
+            base.index.directory().covering(space, position)
+        }
         Wanted::Below(position) => base.index.directory().below(space, position.as_deref()),
         Wanted::AtOrAbove(position) => {
             let exact = base.index.directory().exact(space, position);
@@ -171,9 +185,13 @@ fn pending_without_block(
         return None;
     }
     let low: Box<[u8]> = match wanted {
-        Wanted::Point(_) | Wanted::Covering(_) if found.is_some() => return None,
+        Wanted::Point(_) | Wanted::Covering(_) | Wanted::Range { .. } if found.is_some() => {
+            return None;
+        }
         Wanted::Point(key) => Box::from(&*space.format.position(key)),
-        Wanted::Covering(position) => position.clone().into(),
+        Wanted::Covering(position) | Wanted::Range { from: position, .. } => {
+            position.clone().into()
+        }
         Wanted::Below(position) => {
             let last = space.pending.last_below(position.as_deref())?;
             if found.is_some_and(|id| *base.index.directory().block(id).key >= *last) {

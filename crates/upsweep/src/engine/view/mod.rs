@@ -54,6 +54,15 @@ pub enum Wanted {
     Point(Vec<u8>),
     /// The whole block that covers this position (of a table, a position is a key).
     Covering(Vec<u8>),
+    /// The block that covers the first of these positions, and of what waits for it what may concern
+    /// positions from `from` up to but not including `to`. Cheaper than the whole block if much
+    /// waits.
+    Range {
+        /// The first position.
+        from: Vec<u8>,
+        /// The first one behind the range.
+        to: Vec<u8>,
+    },
     /// The whole last block with positions below this one (`None`: the last of the space).
     Below(Option<Vec<u8>>),
     /// The whole first block whose key is at or above this position.
@@ -75,7 +84,7 @@ pub struct View {
     pub image_seq: Seq,
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
-    /// Waiting updates, older ones first; for a point view those of its key only.
+    /// Waiting updates, older ones first; of a point or a range only what may concern it.
     pub waiting: Vec<Waiting<'static>>,
     /// The spill segments that were read for it.
     pub(super) segments: Vec<ReadImage>,
