@@ -102,6 +102,18 @@ pub fn keys_of_chunks(branch: Branch, chunks: RangeInclusive<u64>) -> [[u8; KEY_
     [key(branch, first, Stamp::NOW), end]
 }
 
+/// The keys of all entries of a branch about spans that are longer than a chunk: from the first key
+/// to below the second one.
+#[must_use]
+pub fn keys_of_long_spans(branch: Branch) -> [[u8; KEY_BYTES]; 2] {
+    [LONG_PART, LONG_PART + 1].map(|part| {
+        let mut key = [0; KEY_BYTES];
+        key[..4].copy_from_slice(&branch.0.to_be_bytes());
+        key[4] = part;
+        key
+    })
+}
+
 /// The value of an entry.
 #[must_use]
 pub fn value(content: &Content) -> Vec<u8> {

@@ -229,11 +229,11 @@ impl Payload {
         self.store.blocks()
     }
 
-    /// The first slot that no change has; none if a home has yet to be opened.
-    pub fn next_slot(&self) -> Physical {
+    /// Acts while no change takes slots, with the first slot that none has taken.
+    pub fn with_next_slot<T>(&self, act: impl FnOnce(Physical) -> T) -> T {
         let state = self.state.lock();
         let (home, slot) = state.open.unwrap_or((state.next_home, 0));
-        Physical { home, slot }
+        act(Physical { home, slot })
     }
 
     /// Takes slots for groups of blocks, in order; the slots of a group are consecutive. Small

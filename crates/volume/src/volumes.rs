@@ -1,11 +1,13 @@
 //! All volumes of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use upsweep::layers::device::{Buffer, Class};
+use upsweep::layers::engine::Differing;
 use upsweep::{Durability, Seq, Store, Table};
 
 use crate::address::{
@@ -459,9 +461,9 @@ impl Inner {
     }
 
     fn flush_now(&self) -> Result<(), Error> {
-        // In this order: slots that are taken after the first line are not below it.
-        let next = self.payload.next_slot();
-        let written = self.stamps.written(self.last_seq());
+        // Together, so that the slots from there on are those of changes that are not written.
+        let (written, next) =
+            self.payload.with_next_slot(|next| (self.stamps.written(self.last_seq()), next));
         // The log and the payload at the same time.
         let records = self.store.blocks().begin_flush()?;
         self.payload.flush()?;
@@ -594,19 +596,22 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes in what the map says at an open, and drops what is not stable of it.
+    /// Takes in what the map says at an open, and drops what is not stable of it: of what was
+    /// written after the last flush, which is all that it reads of the map beside long zeros.
     fn recover(&self) -> Result<(), Error> {
-        let from = self.catalog.read().settled.first();
-        let mut last = self.stamps.last();
+        let settled = self.catalog.read().settled;
+        let (from, mut last) = (settled.first(), self.load_long_zeros()?);
+        let blocks = self.store.blocks();
+        let ranges = blocks.updated_after(self.map.space(), Seq::new(settled.seq))?;
         let (mut lost, mut referred) = (Vec::new(), BTreeSet::new());
-        for record in self.map.iter() {
+        let scan = |range: Differing| {
+            let to = range.high.map_or(Bound::Unbounded, Bound::Excluded);
+            self.map.scan((Bound::Included(range.low), to))
+        };
+        for record in ranges.into_iter().flat_map(scan) {
             let (key, value) = record?;
             let (branch, entry) = entry::decode(&key, &value).map_err(malformed)?;
             last = last.max(entry.stamp);
-            if entry::chunk_of_span(entry.span).is_none() {
-                self.trimming.zeros.write().add(branch, entry.span, entry.stamp);
-                continue;
-            }
             let Content::Payload { first, checksums } = &entry.content else { continue };
             if *first < from {
                 continue;
@@ -625,6 +630,26 @@ impl Inner {
         }
         self.payload.bury_others(from, &referred)?;
         self.flush()
+    }
+
+    /// Takes in the long zeros of all branches; returns the last stamp of one of them. Cost: a read
+    /// of the map for each branch.
+    fn load_long_zeros(&self) -> Result<Stamp, Error> {
+        let catalog = self.catalog.read();
+        let (of_rows, of_walks) = (catalog.rows.branches.keys(), catalog.rows.walks.keys());
+        let branches: BTreeSet<Branch> = of_rows.chain(of_walks).copied().collect();
+        drop(catalog);
+        let mut last = self.stamps.last();
+        for branch in branches {
+            let [from, to] = entry::keys_of_long_spans(branch);
+            for record in self.map.scan(from..to) {
+                let (key, value) = record?;
+                let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
+                self.trimming.zeros.write().add(branch, entry.span, entry.stamp);
+                last = last.max(entry.stamp);
+            }
+        }
+        Ok(last)
     }
 
     /// Which blocks of an entry are what was written.

@@ -9,6 +9,9 @@ use crate::engine::{CompactionProgress, Core, Differing, SnapshotId, SpaceId, Sp
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::Seq;
 
+/// Blocks that are looked at under the lock at a time.
+const BLOCKS_AT_A_TIME: usize = 1000;
+
 /// A snapshot of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -219,6 +222,23 @@ impl BlockStore {
         count: usize,
     ) -> Result<Vec<Differing>, Error> {
         self.inner.shared.lock().core.differences(left, right, from, count)
+    }
+
+    /// Ranges of positions of a space with ordered routing in which there may be updates after this
+    /// sequence, in order: all blocks without such updates are left out. Cost: a look at each block
+    /// of the space in memory, and at what waits for it; no device read.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn updated_after(&self, space: SpaceId, after: Seq) -> Result<Vec<Differing>, Error> {
+        let (mut ranges, mut next) = (Vec::new(), Some(Box::default()));
+        while let Some(from) = next {
+            let core = &self.inner.shared.lock().core;
+            let (found, rest) = core.updated_after(space, after, &from, BLOCKS_AT_A_TIME)?;
+            ranges.extend(found);
+            next = rest;
+        }
+        Ok(ranges)
     }
 }
 

@@ -82,6 +82,22 @@ impl Index {
         found
     }
 
+    /// Whether a block may have updates after this sequence: in its image, in its queue, or in spill
+    /// segments.
+    pub(in crate::engine) fn is_updated_after(
+        &self,
+        space: SpaceId,
+        id: BlockId,
+        after: Seq,
+    ) -> bool {
+        let block = self.directory.block(id);
+        let queued = || self.arena.snapshot(&block.queue, &block.key);
+        block.placement().image_seq > after
+            || block.frozen.as_ref().is_some_and(|frozen| frozen.unpack().has_after(after))
+            || block.waits() && queued().unpack().has_after(after)
+            || self.spill_segments_of(space, id).iter().any(|of| of.record.through > after)
+    }
+
     /// Drops a spill segment if no block has any of its updates. Its place is free when the next
     /// checkpoint, which will not list it, is complete. Returns whether it was dropped.
     pub(in crate::engine) fn drop_unless_needed(&mut self, segment: &SpillSegment) -> bool {

@@ -234,6 +234,12 @@ impl<'a> Waiting<'a> {
         self.spans.len()
     }
 
+    /// Whether there is one after this sequence.
+    #[must_use]
+    pub fn has_after(&self, seq: Seq) -> bool {
+        self.spans.iter().any(|span| span.seq > seq)
+    }
+
     /// The updates.
     pub fn updates(&self) -> impl Iterator<Item = UpdateRef<'_>> {
         (0..self.spans.len()).filter_map(|index| self.get(index))

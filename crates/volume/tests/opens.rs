@@ -1,0 +1,76 @@
+//! How much an open reads.
+
+use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Volume, Volumes};
+
+const BLOCKS: u64 = 1 << 20;
+const WRITTEN: u64 = 6000;
+
+type Bank = ThreadedDevices<HostileDevices>;
+
+fn builder() -> StoreBuilder {
+    Store::builder().options(OpenOptions::default().memory_bytes(64 << 20).without_threads())
+}
+
+/// The places of writes, far from each other, and all different.
+fn place(nth: u64) -> u64 {
+    nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) & (BLOCKS - 1)
+}
+
+fn write(disk: &Volume, nth: u64) {
+    let data = nth.to_le_bytes().repeat(BLOCK_BYTES as usize / 8);
+    disk.write(place(nth) * BLOCK_BYTES, &data, Acknowledge::Written).expect("written");
+}
+
+fn has(disk: &Volume, nth: u64) -> bool {
+    let mut found = [0; 8];
+    disk.read(place(nth) * BLOCK_BYTES, &mut found).expect("readable");
+    u64::from_le_bytes(found) == nth
+}
+
+/// Opens store and volumes; returns how often that read the devices for the map.
+fn open(bank: &Bank) -> (Store, Volumes, u64) {
+    let store = builder().open_on(bank.clone()).expect("opens");
+    let before = store.metrics().query_reads_total;
+    let volumes = Volumes::open_with(&store, 64).expect("opens");
+    let reads = store.metrics().query_reads_total - before;
+    (store, volumes, reads)
+}
+
+#[test]
+fn an_open_reads_what_was_written_after_the_last_flush() {
+    let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(
+        MemoryDevices::with_sizes(&[0, 0], 1),
+        1,
+    ));
+    let options = CreateOptions::default().log_bytes(16 << 20);
+    let store = builder().create_on(bank.clone(), 1, &options).expect("made");
+    let volumes = Volumes::open_with(&store, 64).expect("opens");
+    let disk = volumes.create("disk", BLOCKS * BLOCK_BYTES).expect("made");
+    disk.zero(0, BLOCKS / 2 * BLOCK_BYTES, Acknowledge::Durable).expect("zeroed");
+    (0..WRITTEN).for_each(|nth| write(&disk, nth));
+    volumes.flush().expect("flushed");
+    store.sweep().expect("swept");
+    let map_blocks = store.status().blocks;
+    drop((disk, volumes, store));
+
+    let (store, volumes, reads) = open(&bank);
+    assert!(reads <= 4, "{reads} reads of {map_blocks} blocks, and all was flushed");
+    let disk = volumes.volume("disk").expect("it is there");
+    // The power fails when these are in the log alone.
+    (WRITTEN..WRITTEN + 3).for_each(|nth| write(&disk, nth));
+    store.flush().expect("flushed");
+    bank.with(|devices| devices.fail_after(0, FailureKind::All));
+    drop((disk, volumes, store));
+    bank.with(|devices| {
+        devices.power_cut();
+        devices.stop_failing();
+    });
+
+    let (_store, volumes, reads) = open(&bank);
+    assert!(reads <= 8, "{reads} reads of {map_blocks} blocks for 3 writes");
+    let disk = volumes.volume("disk").expect("it is there");
+    assert!((0..WRITTEN).all(|nth| has(&disk, nth)));
+    assert!((WRITTEN..WRITTEN + 3).all(|nth| !has(&disk, nth)), "their payload did not arrive");
+}
