@@ -20,6 +20,7 @@ use crate::rows::{
     BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange, SettledRow,
     SnapshotRow, VolumeRow, decode, malformed,
 };
+use crate::stream::{Header, Identity};
 use crate::trim::BranchNeeds;
 use crate::versions::Kept;
 
@@ -30,6 +31,8 @@ const FORMAT: u32 = 1;
 /// The catalog in memory, and its table.
 pub struct Catalog {
     store: Store,
+    /// The identity of the store.
+    pub store_id: u128,
     table: Table,
     pub format: FormatRow,
     pub settled: SettledRow,
@@ -55,6 +58,12 @@ pub struct Rows {
     pub moments: BTreeMap<(u32, Stamp), MomentRow>,
     /// Branches that are walked to trim what no one looks at any more, each with the next chunk.
     pub walks: BTreeMap<Branch, u64>,
+    /// Volumes that are being received, by number.
+    pub receiving: BTreeMap<u32, Header>,
+    /// What snapshots were received as, by number of the volume, and name.
+    pub origins: BTreeMap<(u32, String), Identity>,
+    /// Moments that are being sent, and how often. They are in memory only.
+    pub holds: BTreeMap<(Branch, Stamp), usize>,
 }
 
 /// What has been written to a volume.
@@ -83,6 +92,15 @@ pub struct Look {
     pub at: Stamp,
     /// The size of the volume then, in bytes.
     pub bytes: u64,
+}
+
+/// Who writes to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// Its users, who see it.
+    User,
+    /// What arrives in a stream, and is seen once all of it is there.
+    Receiver,
 }
 
 /// A moment in the past of a volume.
@@ -122,6 +140,10 @@ impl Rows {
             Key::Moment(volume, stamp) => {
                 self.moments.insert((volume, stamp), decode(key, value)?);
             }
+            Key::Receiving(volume) => drop(self.receiving.insert(volume, decode(key, value)?)),
+            Key::Origin(volume, name) => {
+                self.origins.insert((volume, name), decode(key, value)?);
+            }
             Key::Format | Key::Settled => {}
         }
         Ok(())
@@ -134,6 +156,8 @@ impl Rows {
             Key::Walk(branch) => drop(self.walks.remove(branch)),
             Key::Snapshot(volume, name) => drop(self.snapshots.remove(&(*volume, name.clone()))),
             Key::Moment(volume, stamp) => drop(self.moments.remove(&(*volume, *stamp))),
+            Key::Receiving(volume) => drop(self.receiving.remove(volume)),
+            Key::Origin(volume, name) => drop(self.origins.remove(&(*volume, name.clone()))),
             Key::Format | Key::Settled => {}
         }
     }
@@ -156,7 +180,11 @@ impl Rows {
         let volumes = self.volumes.values().flat_map(VolumeRow::kept);
         let snapshots = self.snapshots.values().map(move |row| one((row.branch, row.stamp)));
         let children = self.branches.values().filter_map(|row| row.parent).map(one);
-        volumes.chain(snapshots).chain(children)
+        let holds = self.holds.keys().map(|(branch, stamp)| (*branch, *stamp, *stamp));
+        // What arrives is seen once all of it is there.
+        let received = self.receiving.keys().filter_map(|number| self.volumes.get(number));
+        let received = received.map(move |row| one((row.now().branch, Stamp::NOW.0)));
+        volumes.chain(snapshots).chain(children).chain(holds).chain(received)
     }
 
     /// The moments of a branch that someone may look at.
@@ -178,6 +206,13 @@ impl Rows {
         self.branches.iter().map(of).collect()
     }
 
+    /// The walks that can go on: those of branches of which nothing is being sent.
+    pub fn walks_now(&self) -> BTreeMap<Branch, u64> {
+        let mut walks = self.walks.clone();
+        walks.retain(|branch, _| self.holds.keys().all(|(held, _)| held != branch));
+        walks
+    }
+
     /// The snapshots of a volume.
     pub fn snapshots_of(&self, volume: u32) -> impl Iterator<Item = (&str, &SnapshotRow)> {
         let first = (volume, String::new());
@@ -196,8 +231,11 @@ impl Catalog {
     /// Reads the catalog of a store; makes an empty one if there is none.
     pub fn open(store: &Store, slots_per_home: u16) -> Result<Self, Error> {
         let table = store.table(TABLE)?;
+        let id = store.status().store;
+        let no_id = |_| Error::Tables(format!("the store has the identity {id:?}"));
         let mut catalog = Self {
             store: store.clone(),
+            store_id: u128::from_str_radix(&id, 16).map_err(no_id)?,
             table,
             format: FormatRow { version: FORMAT, slots_per_home },
             settled: SettledRow { home: 1, ..SettledRow::default() },
@@ -250,7 +288,7 @@ impl Catalog {
     }
 
     /// The volume of this name, which can be written.
-    fn writable(&self, name: &str) -> Result<(u32, VolumeRow), Error> {
+    pub fn writable(&self, name: &str) -> Result<(u32, VolumeRow), Error> {
         let number = self.number(name)?;
         let row = self.rows.volumes[&number].clone();
         match row.fixed_at {
@@ -259,12 +297,41 @@ impl Catalog {
         }
     }
 
+    /// The row of the volume of this number.
+    pub fn row(&self, number: u32) -> Result<&VolumeRow, Error> {
+        let gone = || Error::NoVolume(format!("number {number}"));
+        self.rows.volumes.get(&number).ok_or_else(gone)
+    }
+
     /// What a volume of this number shows now.
     pub fn shown(&self, number: u32) -> Result<Look, Error> {
-        let gone = || Error::NoVolume(format!("number {number}"));
-        let row = self.rows.volumes.get(&number).ok_or_else(gone)?;
+        let row = self.row(number)?;
+        if self.rows.receiving.get(&number).is_some_and(|header| header.base.is_none()) {
+            return Err(Error::Incomplete(row.name.clone()));
+        }
         let Epoch { branch, bytes, .. } = *row.now();
         Ok(Look { branch: Branch(branch), at: row.fixed_at.map_or(Stamp::NOW, Stamp), bytes })
+    }
+
+    /// What a volume shows at `now`, which is a moment between changes.
+    pub fn present(&self, volume: &str, now: Stamp) -> Result<Look, Error> {
+        let shown = self.shown(self.number(volume)?)?;
+        Ok(Look { at: shown.at.min(now), ..shown })
+    }
+
+    /// What is written to a volume of this number becomes a part of.
+    pub fn written(&self, number: u32, writer: Writer) -> Result<Look, Error> {
+        let row = self.row(number)?;
+        let Epoch { branch, bytes, .. } = *row.now();
+        let bytes = match (writer, self.rows.receiving.get(&number)) {
+            (Writer::User, _) if row.fixed_at.is_some() => {
+                return Err(Error::ReadOnly(row.name.clone()));
+            }
+            (Writer::User, _) => bytes,
+            (Writer::Receiver, Some(header)) => bytes.max(header.bytes),
+            (Writer::Receiver, None) => return Err(Error::NotReceived(row.name.clone())),
+        };
+        Ok(Look { branch: Branch(branch), at: Stamp::NOW, bytes })
     }
 
     /// What a volume was in the past. `now` is a moment between changes.
@@ -330,8 +397,8 @@ impl Catalog {
     }
 
     /// Adds a volume on a branch of its own, which continues `parent`, or one that always shows
-    /// what `fixed` says.
-    pub fn add_volume(&mut self, name: &str, begins_as: Beginning) -> Result<(), Error> {
+    /// what `fixed` says. Returns its number.
+    pub fn add_volume(&mut self, name: &str, begins_as: Beginning<'_>) -> Result<u32, Error> {
         self.check_is_free(name)?;
         let (since, bytes) = (begins_as.since().0, begins_as.bytes());
         check_size(bytes)?;
@@ -341,6 +408,10 @@ impl Catalog {
             Beginning::View(look) => (look.branch, Some(look.at.0)),
             Beginning::Empty { .. } => (self.new_branch(None, &mut changes), None),
             Beginning::Clone { of, .. } => (self.new_branch(Some(of), &mut changes), None),
+            Beginning::Received { header, since } => {
+                changes.push(Key::Receiving(number).put(header));
+                (self.new_branch(None, &mut changes), Some(since.0))
+            }
         };
         let epochs = vec![Epoch { since, branch: branch.0, bytes }];
         let (name, history) = (name.to_owned(), History::OFF);
@@ -350,7 +421,7 @@ impl Catalog {
         self.names.insert(name, number);
         self.activities.insert(number, Arc::default());
         self.next_volume += 1;
-        Ok(())
+        Ok(number)
     }
 
     /// A new branch, and the change that records it.
@@ -363,7 +434,7 @@ impl Catalog {
     }
 
     /// Changes rows, on the devices and then here.
-    fn change(&mut self, changes: Vec<RowChange>) -> Result<(), Error> {
+    pub fn change(&mut self, changes: Vec<RowChange>) -> Result<(), Error> {
         self.change_with(self.store.batch(), changes, Durability::Wait).map(drop)
     }
 
@@ -423,8 +494,12 @@ impl Catalog {
     /// Removes a snapshot.
     pub fn remove_snapshot(&mut self, volume: &str, snapshot: &str) -> Result<(), Error> {
         let branch = self.past(volume, Past::Snapshot(snapshot), Stamp::NOW)?.branch;
-        let key = Key::Snapshot(self.number(volume)?, snapshot.to_owned());
-        self.change(vec![key.remove(), Key::Walk(branch).put(&0_u64)])
+        let number = self.number(volume)?;
+        self.change(vec![
+            Key::Snapshot(number, snapshot.to_owned()).remove(),
+            Key::Origin(number, snapshot.to_owned()).remove(),
+            Key::Walk(branch).put(&0_u64),
+        ])
     }
 
     /// Removes a volume with its snapshots and its history.
@@ -434,9 +509,11 @@ impl Catalog {
         let row = &self.rows.volumes[&number];
         let looked_at: BTreeSet<u32> =
             snapshots.chain(row.epochs.iter().map(|epoch| epoch.branch)).collect();
-        let mut changes = vec![Key::Volume(number).remove()];
-        let names = self.rows.snapshots_of(number).map(|(name, _)| name.to_owned());
-        changes.extend(names.map(|name| Key::Snapshot(number, name).remove()));
+        let mut changes = vec![Key::Volume(number).remove(), Key::Receiving(number).remove()];
+        for (name, _) in self.rows.snapshots_of(number) {
+            changes.push(Key::Snapshot(number, name.to_owned()).remove());
+            changes.push(Key::Origin(number, name.to_owned()).remove());
+        }
         changes.extend(
             self.rows.moments_of(number).map(|(stamp, _)| Key::Moment(number, stamp).remove()),
         );
@@ -447,10 +524,17 @@ impl Catalog {
         Ok(())
     }
 
-    /// Lets a volume look at what something was, from `stamp` on, on a new branch.
+    /// Lets a volume look at what something was, from `stamp` on, on a new branch. What it is
+    /// receiving is given up.
     pub fn roll_back(&mut self, name: &str, to: Look, stamp: Stamp) -> Result<(), Error> {
-        let (number, mut row) = self.writable(name)?;
+        let number = self.number(name)?;
         let mut changes = Vec::new();
+        let mut row = if self.rows.receiving.contains_key(&number) {
+            changes.push(Key::Receiving(number).remove());
+            VolumeRow { fixed_at: None, ..self.rows.volumes[&number].clone() }
+        } else {
+            self.writable(name)?.1
+        };
         let branch = self.new_branch(Some(to), &mut changes);
         changes.extend(row.begin(Epoch { since: stamp.0, branch: branch.0, bytes: to.bytes }));
         changes.push(Key::Volume(number).put(&row));
@@ -537,19 +621,23 @@ impl Catalog {
 
 /// How a new volume begins.
 #[derive(Clone, Copy, Debug)]
-pub enum Beginning {
+pub enum Beginning<'a> {
     /// All zeros, of so many bytes.
     Empty { bytes: u64, since: Stamp },
     /// As something else is or was.
     Clone { of: Look, since: Stamp },
     /// It always shows this.
     View(Look),
+    /// All zeros, until what this stream has is there.
+    Received { header: &'a Header, since: Stamp },
 }
 
-impl Beginning {
+impl Beginning<'_> {
     fn since(&self) -> Stamp {
         match self {
-            Self::Empty { since, .. } | Self::Clone { since, .. } => *since,
+            Self::Empty { since, .. }
+            | Self::Clone { since, .. }
+            | Self::Received { since, .. } => *since,
             Self::View(look) => look.at,
         }
     }
@@ -558,6 +646,7 @@ impl Beginning {
         match self {
             Self::Empty { bytes, .. } => *bytes,
             Self::Clone { of, .. } | Self::View(of) => of.bytes,
+            Self::Received { header, .. } => header.bytes,
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Changes<'a> {
     looking: Looking<'a>,
     volume: String,
     /// What is compared; each must be kept until the end.
-    looks: [Look; 2],
+    looks: Vec<Look>,
     lines: [Vec<(Branch, Stamp)>; 2],
     blocks: Range<u64>,
     found: VecDeque<Range<u64>>,
@@ -43,26 +43,41 @@ impl Volumes {
     ) -> Result<Changes<'_>, Error> {
         let inner = &self.inner;
         let looking = inner.stamps.look();
-        inner.between(|now| {
+        let [from, to] = inner.between(|now| {
             let catalog = inner.catalog.read();
             let from = catalog.past(volume, since, now)?;
             let to = match until {
                 Some(past) => catalog.past(volume, past, now)?,
-                None => {
-                    let shown = catalog.shown(catalog.number(volume)?)?;
-                    Look { at: shown.at.min(now), ..shown }
-                }
+                None => catalog.present(volume, now)?,
             };
-            let looks = [from, to];
-            let lines = looks.map(|look| catalog.rows.line(look.branch, look.at));
-            let blocks = 0..from.bytes.max(to.bytes) / BLOCK_BYTES;
-            let (volume, found) = (volume.to_owned(), VecDeque::new());
-            Ok(Changes { inner, looking, volume, looks, lines, blocks, found })
-        })
+            Ok::<_, Error>([from, to])
+        })?;
+        let blocks = 0..from.bytes.max(to.bytes) / BLOCK_BYTES;
+        Ok(Changes::new(inner, looking, volume, Some(from), to, blocks))
     }
 }
 
-impl Changes<'_> {
+impl<'a> Changes<'a> {
+    /// What has changed of these blocks between two moments; without `from` since all was zero.
+    pub(crate) fn new(
+        inner: &'a Arc<Inner>,
+        looking: Looking<'a>,
+        volume: &str,
+        from: Option<Look>,
+        to: Look,
+        blocks: Range<u64>,
+    ) -> Self {
+        let lines = [from.map(|from| inner.line(from)).unwrap_or_default(), inner.line(to)];
+        let looks = from.into_iter().chain([to]).collect();
+        let (volume, found) = (volume.to_owned(), VecDeque::new());
+        Self { inner, looking, volume, looks, lines, blocks, found }
+    }
+
+    /// The second moment.
+    pub(crate) fn until(&self) -> Stamp {
+        self.looks.last().map_or(Stamp::NOW, |look| look.at)
+    }
+
     /// Checks that what is compared has not been trimmed.
     fn check(&self) -> Result<(), Error> {
         let catalog = self.inner.catalog.read();

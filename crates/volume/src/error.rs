@@ -92,6 +92,86 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// The volume does not have all that it is to have: go on receiving it, or delete it.
+    #[error(
+        "volume {0:?} is not complete; go on with `upsweep volume receive`, or delete the volume"
+    )]
+    Incomplete(String),
+    /// The volume is being received by another call: wait until that ends.
+    #[error("volume {0:?} is just being received by another command; wait until that ends")]
+    ReceivedNow(String),
+    /// There is nothing to go on with: it never began, was completed, or has been given up.
+    #[error("volume {0:?} is not being received; receive a stream from its beginning")]
+    NotReceived(String),
+    /// The volume is being received from another stream: go on with that, or give it up.
+    #[error(
+        "volume {volume:?} is receiving {snapshot:?} from another stream; go on with that one          (`upsweep volume receive --resume-token`), or give it up: roll back to a snapshot, or \
+         delete the volume if it has none"
+    )]
+    ReceivesOther {
+        /// The volume.
+        volume: String,
+        /// The name of the snapshot that it will have.
+        snapshot: String,
+    },
+    /// The stream begins behind what has been received: send it again from there.
+    #[error(
+        "the stream begins at byte {start} of volume {volume:?}, which has been received up to          byte {received} only; send it again from there (`--resume`)"
+    )]
+    BeginsLater {
+        /// The volume.
+        volume: String,
+        /// Where the stream begins, in bytes.
+        start: u64,
+        /// Up to where the volume has been received, in bytes.
+        received: u64,
+    },
+    /// The token belongs to another moment: send the one with which the stream began.
+    #[error("the token is for another moment than that of volume {0:?} which is to be sent")]
+    OtherMoment(String),
+    /// The volume has not got what the stream continues: send from a moment that both have.
+    #[error(
+        "volume {volume:?} has no snapshot that is what the stream continues, {base:?} at its          sender; send from a snapshot that both have, or send everything to a new volume"
+    )]
+    NoBase {
+        /// The volume.
+        volume: String,
+        /// The name at the sender.
+        base: String,
+    },
+    /// The volume is not what the stream continues any longer: roll it back.
+    #[error(
+        "volume {volume:?} has been changed since snapshot {snapshot:?}, which the stream          continues; `upsweep volume rollback` returns to the snapshot"
+    )]
+    ChangedSince {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// The volume keeps a history, and what is half received must not be part of one.
+    #[error(
+        "volume {0:?} keeps a history, which would have what is half received;          `upsweep volume history --keep off` ends it"
+    )]
+    KeepsHistory(String),
+    /// What is to be received is damaged, cut off, or no stream: send it again.
+    #[error("the stream is not good at byte {at}: {reason}")]
+    BadStream {
+        /// Offset in the stream, in bytes.
+        at: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The stream cannot be read, or written.
+    #[error("the stream fails at byte {at}: {reason}")]
+    Transfer {
+        /// Offset in the stream, in bytes.
+        at: u64,
+        /// The kind of the failure.
+        kind: std::io::ErrorKind,
+        /// What the system says.
+        reason: String,
+    },
     /// The tables of the volumes are from a later version, or damaged.
     #[error("the tables of the volumes cannot be read: {0}")]
     Tables(String),

@@ -41,6 +41,8 @@
 //! | `slots`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
+//! | `stream` | the format of a stream of what a volume was, or of what has changed |
+//! | `send`, `receive` | volumes to streams, and streams to volumes |
 //! | `usage` | how much space volumes take |
 //! | `volumes`, `volume` | the interface: all volumes, and one |
 //!
@@ -55,11 +57,14 @@ mod entry;
 mod error;
 mod history;
 mod payload;
+mod receive;
 mod rounds;
 mod rows;
+mod send;
 mod sight;
 mod slots;
 mod stamps;
+pub mod stream;
 mod trim;
 mod usage;
 mod versions;
@@ -71,7 +76,9 @@ pub use address::BLOCK_BYTES;
 pub use catalog::Past;
 pub use changes::Changes;
 pub use error::Error;
+pub use receive::{Received, Receiving};
 pub use rows::{History, MomentKind};
+pub use send::Sending;
 pub use usage::{Usage, VolumeUsage};
 pub use volume::{Acknowledge, Extent, ExtentKind, Volume};
 pub use volumes::{MomentInfo, VolumeInfo, Volumes};

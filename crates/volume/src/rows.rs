@@ -174,6 +174,10 @@ pub enum Key {
     Walk(Branch),
     Snapshot(u32, String),
     Moment(u32, Stamp),
+    /// A volume that is being received; the row is the header of the stream that would go on.
+    Receiving(u32),
+    /// What a snapshot of a volume was received as: an identity.
+    Origin(u32, String),
 }
 
 impl Key {
@@ -191,6 +195,10 @@ impl Key {
             Self::Moment(volume, stamp) => {
                 [&b"moment/"[..], &volume.to_be_bytes(), &stamp.0.to_be_bytes()].concat()
             }
+            Self::Receiving(number) => [&b"receiving/"[..], &number.to_be_bytes()].concat(),
+            Self::Origin(volume, snapshot) => {
+                [&b"origin/"[..], &volume.to_be_bytes(), snapshot.as_bytes()].concat()
+            }
         }
     }
 
@@ -198,6 +206,10 @@ impl Key {
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?));
         let branch = |bytes: &[u8]| Some(Branch(number(bytes)?));
+        let named = |bytes: &[u8]| {
+            let (volume, name) = bytes.split_at_checked(4)?;
+            Some((number(volume)?, String::from_utf8(name.to_vec()).ok()?))
+        };
         let kind = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
         let Some(rest) = bytes.get(kind + 1..) else {
             return match bytes {
@@ -210,10 +222,9 @@ impl Key {
             b"volume" => Some(Self::Volume(number(rest)?)),
             b"branch" => Some(Self::Branch(branch(rest)?)),
             b"walk" => Some(Self::Walk(branch(rest)?)),
-            b"snapshot" => {
-                let (volume, name) = rest.split_at_checked(4)?;
-                Some(Self::Snapshot(number(volume)?, String::from_utf8(name.to_vec()).ok()?))
-            }
+            b"snapshot" => named(rest).map(|(volume, name)| Self::Snapshot(volume, name)),
+            b"receiving" => Some(Self::Receiving(number(rest)?)),
+            b"origin" => named(rest).map(|(volume, name)| Self::Origin(volume, name)),
             b"moment" => {
                 let (volume, stamp) = rest.split_at_checked(4)?;
                 let stamp = u64::from_be_bytes(stamp.try_into().ok()?);
@@ -267,6 +278,8 @@ mod tests {
             Key::Walk(Branch(7)),
             Key::Snapshot(0x2f2f_2f2f, "a name".to_owned()),
             Key::Moment(1, Stamp(0x2f2f_2f2f_2f2f)),
+            Key::Receiving(3),
+            Key::Origin(0x2f2f_2f2f, "a name".to_owned()),
         ];
         for key in keys {
             assert_eq!(Key::of(&key.bytes()), Some(key));

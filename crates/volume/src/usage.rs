@@ -47,6 +47,7 @@ impl Rows {
     /// Without a volume, its snapshots and its history.
     fn without_volume(mut self, number: u32) -> Self {
         self.volumes.remove(&number);
+        self.receiving.remove(&number);
         self.snapshots.retain(|(of, _), _| *of != number);
         self.without_abandoned()
     }
@@ -181,8 +182,8 @@ impl Inner {
     /// How many blocks with payload a volume shows now.
     fn shown_blocks(&self, volume: u32) -> Result<u64, Error> {
         let look = match self.catalog.read().shown(volume) {
-            // It has been deleted meanwhile.
-            Err(Error::NoVolume(_)) => return Ok(0),
+            // It has been deleted meanwhile, or shows nothing yet.
+            Err(Error::NoVolume(_) | Error::Incomplete(_)) => return Ok(0),
             look => look?,
         };
         let line = self.line(look);

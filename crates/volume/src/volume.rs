@@ -9,7 +9,7 @@ use upsweep::layers::device::{Buffer, Class};
 use crate::address::{
     BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
 };
-use crate::catalog::{Activity, Look};
+use crate::catalog::{Activity, Look, Writer};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
@@ -42,6 +42,7 @@ pub enum Acknowledge {
 pub struct Volume {
     pub(crate) inner: Arc<Inner>,
     pub(crate) number: u32,
+    pub(crate) writer: Writer,
 }
 
 /// A change of a volume that may declare its records, as long as this is there.
@@ -79,6 +80,12 @@ fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
     offset / BLOCK_BYTES..(offset + bytes).div_ceil(BLOCK_BYTES)
 }
 
+/// Checks that a range is inside a volume of this size.
+fn check_range(volume_bytes: u64, offset: u64, bytes: u64) -> Result<(), Error> {
+    let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= volume_bytes);
+    if is_inside { Ok(()) } else { Err(Error::OutOfRange { offset, bytes, volume_bytes }) }
+}
+
 impl Volume {
     fn look(&self) -> Result<Look, Error> {
         self.inner.catalog.read().shown(self.number)
@@ -86,19 +93,13 @@ impl Volume {
 
     fn check(&self, offset: u64, bytes: u64) -> Result<Look, Error> {
         let look = self.look()?;
-        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= look.bytes);
-        let volume_bytes = look.bytes;
-        if is_inside { Ok(look) } else { Err(Error::OutOfRange { offset, bytes, volume_bytes }) }
+        check_range(look.bytes, offset, bytes).map(|()| look)
     }
 
     /// Checks that a range can be written.
     fn check_write(&self, offset: u64, bytes: u64) -> Result<(), Error> {
-        self.check(offset, bytes)?;
-        let catalog = self.inner.catalog.read();
-        match catalog.rows.volumes.get(&self.number) {
-            Some(row) if row.fixed_at.is_some() => Err(Error::ReadOnly(row.name.clone())),
-            _ => Ok(()),
-        }
+        let written = self.inner.catalog.read().written(self.number, self.writer)?;
+        check_range(written.bytes, offset, bytes)
     }
 
     /// Whether it can only be read, because it shows a moment in the past of another one.
@@ -118,9 +119,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NoVolume`] if it has been deleted.
     pub fn name(&self) -> Result<String, Error> {
-        let catalog = self.inner.catalog.read();
-        let gone = || Error::NoVolume(format!("number {}", self.number));
-        Ok(catalog.rows.volumes.get(&self.number).ok_or_else(gone)?.name.clone())
+        Ok(self.inner.catalog.read().row(self.number)?.name.clone())
     }
 
     /// Its size in bytes.
@@ -209,14 +208,14 @@ impl Volume {
         let blocks = blocks_of(offset, data.len() as u64);
         let whole_bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
         if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
-            return self.inner.write_blocks(self.number, blocks, data, acknowledge);
+            return self.write_blocks(blocks, data, acknowledge);
         }
         let _locks = self.inner.partial.lock();
         let mut whole = vec![0; whole_bytes as usize];
         let from = (offset - blocks.start * BLOCK_BYTES) as usize;
         self.read_blocks(blocks.start * BLOCK_BYTES, blocks.clone(), &mut whole)?;
         whole[from..from + data.len()].copy_from_slice(data);
-        self.inner.write_blocks(self.number, blocks, &whole, acknowledge)
+        self.write_blocks(blocks, &whole, acknowledge)
     }
 
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
@@ -237,8 +236,7 @@ impl Volume {
             self.write(last, &vec![0; (end - last) as usize], acknowledge)?;
         }
         let blocks = first / BLOCK_BYTES..last / BLOCK_BYTES;
-        let zero = || self.inner.zero_blocks(self.number, blocks.clone(), acknowledge);
-        self.inner.with_room(zero)
+        self.inner.with_room(|| self.zero_blocks(blocks.clone(), acknowledge))
     }
 
     /// Makes everything durable that was acknowledged before the call, of all volumes of the store.
@@ -250,35 +248,20 @@ impl Volume {
     }
 }
 
-impl Inner {
-    /// Lets a change of blocks of a volume declare its records, if they are still in it.
-    fn enter(&self, volume: u32, blocks: &Range<u64>) -> Result<Entered<'_>, Error> {
-        let gate = self.stamps.enter();
-        let catalog = self.catalog.read();
-        let Look { branch, bytes: volume_bytes, .. } = catalog.shown(volume)?;
-        if blocks.end * BLOCK_BYTES > volume_bytes {
-            let bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
-            return Err(Error::OutOfRange {
-                offset: blocks.start * BLOCK_BYTES,
-                bytes,
-                volume_bytes,
-            });
-        }
-        let activity = Arc::clone(&catalog.activities[&volume]);
+impl Volume {
+    /// Lets a change of blocks of the volume declare its records, if they are still in it.
+    fn enter(&self, blocks: &Range<u64>) -> Result<Entered<'_>, Error> {
+        let gate = self.inner.stamps.enter();
+        let catalog = self.inner.catalog.read();
+        let Look { branch, bytes, .. } = catalog.written(self.number, self.writer)?;
+        let (offset, length) = (blocks.start, blocks.end - blocks.start);
+        check_range(bytes, offset * BLOCK_BYTES, length * BLOCK_BYTES)?;
+        let activity = Arc::clone(&catalog.activities[&self.number]);
         Ok(Entered { _gate: gate, branch, activity })
-    }
-
-    /// Acts, and once more if the devices are full and room can be made.
-    fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-        match act() {
-            Err(error) if error.is_full() && self.make_room()? => act(),
-            done => done,
-        }
     }
 
     fn write_blocks(
         &self,
-        volume: u32,
         blocks: Range<u64>,
         data: &[u8],
         acknowledge: Acknowledge,
@@ -286,7 +269,7 @@ impl Inner {
         let parts = data.chunks((RECORD_BLOCKS * BLOCK_BYTES) as usize);
         for (first, data) in blocks.step_by(RECORD_BLOCKS as usize).zip(parts) {
             let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
-            self.with_room(|| self.write_record(volume, blocks.clone(), data, acknowledge))?;
+            self.inner.with_room(|| self.write_record(blocks.clone(), data, acknowledge))?;
         }
         Ok(())
     }
@@ -294,18 +277,17 @@ impl Inner {
     /// Writes payload and record at the same time.
     fn write_record(
         &self,
-        volume: u32,
         blocks: Range<u64>,
         data: &[u8],
         acknowledge: Acknowledge,
     ) -> Result<(), Error> {
-        let start = blocks.start;
-        let entered = self.enter(volume, &blocks)?;
+        let (inner, start) = (&self.inner, blocks.start);
+        let entered = self.enter(&blocks)?;
         let spans: Vec<Span> = spans(blocks, CHUNK_LEVEL).collect();
         let lengths: Vec<u16> =
             spans.iter().map(|span| (span.blocks().end - span.blocks().start) as u16).collect();
-        let change = self.stamps.begin(self.now_us(), self.last_seq());
-        let allocation = self.payload.allocate(&change, &lengths, data)?;
+        let change = inner.stamps.begin(inner.now_us(), inner.last_seq());
+        let allocation = inner.payload.allocate(&change, &lengths, data)?;
         let checksums = |span: &Span| {
             let range = span.blocks();
             let of = |block: u64| ((block - start) * BLOCK_BYTES) as usize;
@@ -322,33 +304,39 @@ impl Inner {
             })
             .collect();
         let branch = entered.branch;
-        if let Err(error) = self.declare(branch, &entries) {
-            self.payload.leave(&allocation)?;
+        if let Err(error) = inner.declare(branch, &entries) {
+            inner.payload.leave(&allocation)?;
             return Err(error);
         }
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
         // If it fails the store is closed, and the next open drops the entries.
-        self.payload.write(&allocation, data)?;
+        inner.payload.write(&allocation, data)?;
         drop(change);
-        self.acknowledge(acknowledge)
+        inner.acknowledge(acknowledge)
     }
 
-    fn zero_blocks(
-        &self,
-        volume: u32,
-        blocks: Range<u64>,
-        acknowledge: Acknowledge,
-    ) -> Result<(), Error> {
-        let entered = self.enter(volume, &blocks)?;
-        let change = self.stamps.begin(self.now_us(), self.last_seq());
+    fn zero_blocks(&self, blocks: Range<u64>, acknowledge: Acknowledge) -> Result<(), Error> {
+        let inner = &self.inner;
+        let entered = self.enter(&blocks)?;
+        let change = inner.stamps.begin(inner.now_us(), inner.last_seq());
         let entry = |span| Entry { span, stamp: change.stamp, content: Content::Zero };
         let entries: Vec<Entry> = spans(blocks, LEVEL_MAX).map(entry).collect();
-        self.declare(entered.branch, &entries)?;
-        self.add_long_zeros(entered.branch, &entries);
+        inner.declare(entered.branch, &entries)?;
+        inner.add_long_zeros(entered.branch, &entries);
         entered.activity.note(change.stamp, 0);
         drop((entered, change));
-        self.acknowledge(acknowledge)
+        inner.acknowledge(acknowledge)
+    }
+}
+
+impl Inner {
+    /// Acts, and once more if the devices are full and room can be made.
+    fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        match act() {
+            Err(error) if error.is_full() && self.make_room()? => act(),
+            done => done,
+        }
     }
 
     /// Makes what has been written durable, if it has to be.
@@ -368,7 +356,7 @@ impl Inner {
     }
 
     /// Reads blocks that have been seen; returns whether all payload is still there.
-    fn read_seen(
+    pub fn read_seen(
         &self,
         branch: Branch,
         sight: &Sight,

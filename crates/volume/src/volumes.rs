@@ -13,11 +13,12 @@ use upsweep::{Durability, Seq, Store, Table};
 use crate::address::{
     BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
 };
-use crate::catalog::{Beginning, Catalog, Look, Past};
+use crate::catalog::{Beginning, Catalog, Look, Past, Writer};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::{Payload, Slot};
+use crate::receive::Receiving;
 use crate::rounds::Rounds;
 use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
@@ -58,6 +59,8 @@ pub struct Inner {
     /// Branches at which nobody looks any more, and when that was seen.
     abandoned: Mutex<BTreeMap<Branch, Stamp>>,
     flushes: Rounds,
+    /// Volumes that are being received just now, by number.
+    pub receivers: Mutex<BTreeSet<u32>>,
     /// Held by what works in the background.
     working: Mutex<()>,
     /// Held by writes of parts of blocks, which read the rest first.
@@ -82,6 +85,9 @@ pub struct VolumeInfo {
     pub history: History,
     /// The first moment of its history, in microseconds since the Unix epoch.
     pub history_since: Option<u64>,
+    /// What it is receiving, or would go on to receive. Until that is complete it can only be read
+    /// and shows what it was before, or cannot be used at all if it is new.
+    pub receiving: Option<Receiving>,
 }
 
 /// A moment in the history of a volume that is worth a return.
@@ -129,6 +135,7 @@ impl Volumes {
             walked: Mutex::default(),
             abandoned: Mutex::default(),
             flushes: Rounds::default(),
+            receivers: Mutex::default(),
             working: Mutex::new(()),
             partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
@@ -142,10 +149,13 @@ impl Volumes {
     /// The volume of this name.
     ///
     /// # Errors
-    /// [`Error::NoVolume`].
+    /// [`Error::NoVolume`]; [`Error::Incomplete`] as long as it is being received for the first
+    /// time.
     pub fn volume(&self, name: &str) -> Result<Volume, Error> {
-        let number = self.inner.catalog.read().number(name)?;
-        Ok(Volume { inner: Arc::clone(&self.inner), number })
+        let catalog = self.inner.catalog.read();
+        let number = catalog.number(name)?;
+        catalog.shown(number)?;
+        Ok(Volume { inner: Arc::clone(&self.inner), number, writer: Writer::User })
     }
 
     /// All volumes, by name.
@@ -163,6 +173,7 @@ impl Volumes {
                 .collect(),
             history: row.history,
             history_since: row.history.is_on().then_some(row.horizon),
+            receiving: catalog.rows.receiving.get(number).map(Receiving::of),
         };
         let mut list: Vec<VolumeInfo> = catalog.rows.volumes.iter().map(info).collect();
         list.sort_by(|left, right| left.name.cmp(&right.name));
@@ -220,10 +231,7 @@ impl Volumes {
             let mut catalog = inner.catalog.write();
             let of = match past {
                 Some(past) => catalog.past(volume, past, since)?,
-                None => {
-                    let shown = catalog.shown(catalog.number(volume)?)?;
-                    Look { at: shown.at.min(since), ..shown }
-                }
+                None => catalog.present(volume, since)?,
             };
             catalog.add_volume(name, Beginning::Clone { of, since })
         })?;
@@ -532,9 +540,10 @@ impl Inner {
         Ok(())
     }
 
-    /// A branch to walk, from which chunk on, and from which moment on someone looks at it.
+    /// A branch to walk, from which chunk on, and from which moment on someone looks at it. One
+    /// that is being sent waits, because what is held for that is not recorded.
     fn next_walk(&self) -> Option<(Branch, u64, Stamp)> {
-        let walks = self.catalog.read().rows.walks.clone();
+        let walks = self.catalog.read().rows.walks_now();
         walks.into_iter().find_map(|(branch, next)| {
             let first_look = self.stamps.first_look();
             if self.catalog.read().rows.kept(branch) != Kept::default() {
