@@ -30,8 +30,8 @@ pub(crate) use structures::{
 };
 pub(crate) use volumes::{
     VolumeAtArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs,
-    VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName, VolumeRenameArgs,
-    VolumeResizeArgs, VolumeRollbackArgs, VolumeSnapshotArgs,
+    VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName, VolumeReceiveArgs,
+    VolumeRenameArgs, VolumeResizeArgs, VolumeRollbackArgs, VolumeSendArgs, VolumeSnapshotArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -84,7 +84,7 @@ pub(crate) enum Command {
         command: SnapshotCommand,
     },
     Changes(ChangesArgs),
-    /// Create, list, snapshot, clone and delete volumes, and return to their past
+    /// Create, list, snapshot, clone, send and delete volumes, and return to their past
     #[command(after_help = volumes::EXAMPLES)]
     Volume {
         #[command(subcommand)]

@@ -31,8 +31,8 @@ pub(crate) fn backup(context: &Context, args: &BackupArgs) -> Result<(), Failure
     let reserved = store.status().reserved_bytes;
     if reserved > 0 {
         context.note(&format!(
-            "warning: the content of volumes ({} on the devices) is not in a backup; copy them out \
-             of a server, for example with nbdcopy or qemu-img",
+            "warning: the content of volumes ({} on the devices) is not in a backup; `upsweep \
+             volume send` copies them",
             text::size(reserved)
         ));
     }

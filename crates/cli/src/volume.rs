@@ -1,11 +1,12 @@
 //! `upsweep volume`.
 
 mod past;
+mod transfer;
 
 use std::io::Write;
 
 use serde_json::json;
-use upsweep_volume::{Error, Past, Usage, VolumeInfo, VolumeUsage, Volumes};
+use upsweep_volume::{Error, Past, Receiving, Usage, VolumeInfo, VolumeUsage, Volumes};
 
 use crate::args::{
     OpenArgs, ShowArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs,
@@ -30,6 +31,8 @@ pub(crate) fn run(context: &Context, command: &VolumeCommand) -> Result<(), Fail
         VolumeCommand::History(args) => past::history(context, args),
         VolumeCommand::Diff(args) => past::diff(context, args),
         VolumeCommand::Df(args) => show_usage(context, args),
+        VolumeCommand::Send(args) => transfer::send(context, args),
+        VolumeCommand::Receive(args) => transfer::receive(context, args),
         VolumeCommand::Delete(args) => delete(context, args),
     }
 }
@@ -69,7 +72,11 @@ fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     writeln!(out, "{head}  {:history_width$}  snapshots", "history")?;
     for (volume, history) in volumes.iter().zip(&histories) {
         let VolumeInfo { name, bytes, fixed_at, snapshots, .. } = volume;
-        let access = if fixed_at.is_some() { "read-only" } else { "writable" };
+        let access = match (&volume.receiving, fixed_at) {
+            (Some(_), _) => "receiving",
+            (None, Some(_)) => "read-only",
+            (None, None) => "writable",
+        };
         let snapshots: Vec<&str> = snapshots.iter().map(|(name, _)| name.as_str()).collect();
         let (size, snapshots) = (text::size(*bytes), snapshots.join(", "));
         let line = format!("{name:name_width$}  {size:>12}  {access:9}  {history:history_width$}");
@@ -86,11 +93,15 @@ fn width<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
 fn to_json(volume: &VolumeInfo) -> serde_json::Value {
     let VolumeInfo { name, bytes, fixed_at, snapshots, .. } = volume;
     let of = |(name, time_us): &(String, u64)| json!({"snapshot": name, "time_us": time_us});
+    let receiving = volume.receiving.as_ref().map(|Receiving { snapshot, base, token, .. }| {
+        json!({"snapshot": snapshot, "base": base, "resume_token": token.to_string()})
+    });
     json!({
         "volume": name,
         "bytes": bytes,
         "shows_time_us": fixed_at,
         "history": past::history_json(volume),
+        "receiving": receiving,
         "snapshots": snapshots.iter().map(of).collect::<Vec<_>>(),
     })
 }
@@ -109,19 +120,29 @@ fn snapshot(context: &Context, args: &VolumeSnapshotArgs) -> Result<(), Failure>
 }
 
 fn clone(context: &Context, args: &VolumeCloneArgs) -> Result<(), Failure> {
-    let VolumeName { volume, snapshot } = &args.source;
-    if let (Some(_), Some(snapshot)) = (&args.at, snapshot) {
-        let reason = format!("give one moment: {volume}@{snapshot}, or {volume} with --at");
-        return Err(Failure::Refused(reason));
-    }
+    let volume = &args.source.volume;
     let volumes = volumes_with(context, &args.open, volume)?;
-    let past = match snapshot {
-        Some(snapshot) => Some(Past::Snapshot(snapshot)),
-        None => args.at.as_ref().map(|at: &When| at.past(&volumes)),
-    };
+    let past = moment(&args.source, args.at.as_ref(), &volumes)?;
     volumes.clone_volume(volume, past, &args.name)?;
     let at = past.map(|past| format!(" {}", when::describe(past))).unwrap_or_default();
     context.line(&format!("made volume {:?}, a clone of {volume:?}{at}", args.name))
+}
+
+/// The moment of a volume that is meant, if it is not the present.
+fn moment<'a>(
+    source: &'a VolumeName,
+    at: Option<&'a When>,
+    volumes: &Volumes,
+) -> Result<Option<Past<'a>>, Failure> {
+    let VolumeName { volume, snapshot } = source;
+    match (snapshot, at) {
+        (Some(snapshot), Some(_)) => {
+            let reason = format!("give one moment: {volume}@{snapshot}, or {volume} with --at");
+            Err(Failure::Refused(reason))
+        }
+        (Some(snapshot), None) => Ok(Some(Past::Snapshot(snapshot))),
+        (None, at) => Ok(at.map(|at| at.past(volumes))),
+    }
 }
 
 fn resize(context: &Context, args: &VolumeResizeArgs) -> Result<(), Failure> {

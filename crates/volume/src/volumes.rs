@@ -90,6 +90,14 @@ pub struct VolumeInfo {
     pub receiving: Option<Receiving>,
 }
 
+impl VolumeInfo {
+    /// Whether it is being received for the first time, so that it cannot be used yet.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.receiving.as_ref().is_some_and(|receiving| receiving.base.is_none())
+    }
+}
+
 /// A moment in the history of a volume that is worth a return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

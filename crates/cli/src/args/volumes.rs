@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use upsweep_volume::stream::ResumeToken;
 
 use super::{OpenArgs, ShowArgs};
 use crate::text::Size;
@@ -19,6 +20,7 @@ Examples:
   upsweep volume at disks.upsweep disk '10 minutes ago' was
   upsweep volume rollback disks.upsweep disk mark:before-upgrade
   upsweep volume df disks.upsweep
+  upsweep volume send disks.upsweep disk@monday | upsweep volume receive copy.upsweep disk
   upsweep volume delete disks.upsweep trial
   upsweep volume delete disks.upsweep disk@monday
 
@@ -82,6 +84,8 @@ Examples:
   upsweep volume df disks.upsweep
   upsweep volume df disks.upsweep --json")]
     Df(ShowArgs),
+    Send(VolumeSendArgs),
+    Receive(VolumeReceiveArgs),
     Delete(VolumeDeleteArgs),
 }
 
@@ -99,6 +103,8 @@ impl VolumeCommand {
             Self::Mark(args) => &args.open,
             Self::History(args) => &args.show.open,
             Self::Diff(args) => &args.open,
+            Self::Send(args) => &args.open,
+            Self::Receive(args) => &args.open,
             Self::Delete(args) => &args.open,
         }
     }
@@ -315,6 +321,65 @@ pub(crate) struct VolumeDiffArgs {
     /// Print JSON, an object on each line: the ranges, and then their number and sum
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Write what a volume was at a moment, or what has changed until then, to standard output
+///
+/// The stream is for `upsweep volume receive`, in another store or on another machine. Zeros take
+/// no part in a full one. With --from it has only what has changed since that moment, which the
+/// receiver must have; the size of the volume may have changed, too. What is being sent stays until
+/// the end, whatever happens to its snapshots meanwhile.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume send disks.upsweep disk@monday | upsweep volume receive copy.upsweep disk
+  upsweep volume send disks.upsweep disk@tuesday --from @monday | zstd > tuesday.zst
+  upsweep volume send disks.upsweep disk --at -10s | ssh host upsweep volume receive s.upsweep disk
+
+When a stream was interrupted, it goes on where the receiver says:
+  upsweep volume send disks.upsweep disk@tuesday --from @monday --resume TOKEN")]
+pub(crate) struct VolumeSendArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Volume to send, or a snapshot of it
+    #[arg(value_name = "VOLUME[@SNAPSHOT]")]
+    pub(crate) source: VolumeName,
+    /// Moment to send, in place of the present: see `upsweep volume --help`
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) at: Option<When>,
+    /// Send only what has changed since this moment, which has been received before
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    pub(crate) from: Option<When>,
+    /// Go on where an interrupted stream of the same moments has ended, as `upsweep volume receive
+    /// --resume-token` prints it
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) resume: Option<ResumeToken>,
+}
+
+/// Make a volume from a stream of `upsweep volume send`, or bring one up to date
+///
+/// A full stream makes a new volume, and one of changes needs the volume as it was received before.
+/// In the end the volume has a snapshot as at the sender, which the next stream of changes
+/// continues. Until everything has arrived, the volume shows what it was and cannot be written; a
+/// new one cannot be used at all. If the stream is interrupted, what has arrived stays, and a
+/// stream of the same moments goes on: with `send --resume`, or from the beginning. A rollback to a
+/// snapshot gives up, or the deletion of a volume that is new.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume send disks.upsweep disk@monday | upsweep volume receive copy.upsweep disk
+  zstdcat tuesday.zst | upsweep volume receive copy.upsweep disk
+  upsweep volume receive copy.upsweep disk --resume-token")]
+pub(crate) struct VolumeReceiveArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Receive nothing; print where `upsweep volume send --resume` has to go on after an
+    /// interruption
+    #[arg(long)]
+    pub(crate) resume_token: bool,
 }
 
 /// Give a volume another name

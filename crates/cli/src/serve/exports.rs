@@ -56,10 +56,12 @@ impl VolumeExports {
         }
     }
 
-    /// The volumes that a client may use; it is not told of others.
+    /// The volumes that a client may use; it is not told of others, nor of those that are not
+    /// complete.
     fn allowed(&self, volumes: &Volumes, peer: &Peer) -> Vec<VolumeInfo> {
         let may = |volume: &VolumeInfo| {
-            self.allowed.of(&volume.name).is_none_or(|clients| clients.have(peer))
+            !volume.is_incomplete()
+                && self.allowed.of(&volume.name).is_none_or(|clients| clients.have(peer))
         };
         volumes.list().into_iter().filter(may).collect()
     }

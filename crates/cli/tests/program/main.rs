@@ -18,5 +18,6 @@ mod serve;
 mod snapshots;
 mod tables;
 mod tools;
+mod transfer;
 mod trouble;
 mod volumes;
