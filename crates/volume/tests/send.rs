@@ -166,7 +166,7 @@ fn every_moment_of_a_history_can_be_sent() {
     volumes.mark("disk", "mark").expect("marked");
     write(&disk, 1, &[3]);
     let (_other, target) = opened();
-    let mut send = |at, from| {
+    let send = |at, from| {
         let (stream, totals) = stream_of(&volumes.send("disk", Some(at), from).expect("there"));
         let received = target.receive("disk", stream.as_slice()).expect("received");
         (received.snapshot, totals.data_bytes / BLOCK_BYTES)
@@ -378,7 +378,7 @@ fn what_is_half_received_is_not_seen() {
     target.receive("disk", increment.as_slice()).expect("received");
     work(&other, &target);
     assert!(read(&copy) == two);
-    assert_eq!(target.usage().expect("readable").reclaimable_bytes / BLOCK_BYTES / 64, 1);
+    assert_eq!(target.usage().expect("readable").payload_bytes, 6 * BLOCK_BYTES);
 }
 
 #[test]
@@ -599,11 +599,13 @@ fn a_receiver_goes_on_after_a_power_cut() {
     }
     volumes.snapshot(&["disk"], "one").expect("taken");
     let full = stream(&volumes, "one", None);
-    for seed in 0..8_usize {
+    for seed in 0..7_usize {
         let (bank, store, target) = hostile(seed as u64);
-        let left_at_end = full.len() / 8 * seed;
+        let left_at_end = full.len() / 8 * (seed + 1);
+        let mut is_failing = false;
         let act = |left: usize| {
-            if left <= left_at_end {
+            if left <= left_at_end && !is_failing {
+                is_failing = true;
                 bank.with(|devices| devices.fail_after(seed as u64, FailureKind::All));
             }
             Ok(())
@@ -692,13 +694,13 @@ fn chains_of_streams_make_the_same_volume() {
         let mut sides = [opened(), opened()];
         sides[0].1.create("disk", 600 * BLOCK_BYTES).expect("made");
         let mut snapshots: Vec<(String, Vec<u8>)> = Vec::new();
-        for round in 0..8 {
+        for round in 0..8_u64 {
             let [(store, source), (other, target)] = &sides;
             random.change(store, source);
             let name = format!("s{round}");
             source.snapshot(&["disk"], &name).expect("taken");
             snapshots.push((name.clone(), read(&source.volume("disk").expect("there"))));
-            let base = round.checked_sub(1).map(|base: u64| format!("s{base}"));
+            let base = round.checked_sub(1).map(|base| format!("s{base}"));
             random.replicate(source, target, &name, base.as_deref());
             if random.below(2) == 0 {
                 work(other, target);
