@@ -103,6 +103,13 @@ pub enum Writer {
     Receiver,
 }
 
+impl SnapshotRow {
+    /// What it shows.
+    pub fn look(&self) -> Look {
+        Look { branch: Branch(self.branch), at: Stamp(self.stamp), bytes: self.bytes }
+    }
+}
+
 /// A moment in the past of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Past<'a> {
@@ -334,17 +341,20 @@ impl Catalog {
         Ok(Look { branch: Branch(branch), at: Stamp::NOW, bytes })
     }
 
+    /// A snapshot, by the number of its volume and its name.
+    pub fn snapshot(&self, key: &(u32, String)) -> Result<SnapshotRow, Error> {
+        let (number, snapshot) = key;
+        let volume = &self.row(*number)?.name;
+        let missing =
+            || Error::NoSnapshot { volume: volume.clone(), snapshot: snapshot.clone() };
+        self.rows.snapshots.get(key).copied().ok_or_else(missing)
+    }
+
     /// What a volume was in the past. `now` is a moment between changes.
     pub fn past(&self, volume: &str, past: Past<'_>, now: Stamp) -> Result<Look, Error> {
         let number = self.number(volume)?;
         let at = match past {
-            Past::Snapshot(name) => {
-                let found = self.rows.snapshots.get(&(number, name.to_owned()));
-                let missing =
-                    || Error::NoSnapshot { volume: volume.to_owned(), snapshot: name.to_owned() };
-                let SnapshotRow { branch, stamp, bytes } = *found.ok_or_else(missing)?;
-                return Ok(Look { branch: Branch(branch), at: Stamp(stamp), bytes });
-            }
+            Past::Snapshot(name) => return Ok(self.snapshot(&(number, name.to_owned()))?.look()),
             Past::Mark(name) => {
                 let missing = || Error::NoMark { volume: volume.to_owned(), mark: name.to_owned() };
                 self.mark_of(number, name).ok_or_else(missing)?

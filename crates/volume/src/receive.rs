@@ -106,7 +106,8 @@ impl Volumes {
             }
             let (inner, writer) = (Arc::clone(inner), Writer::Receiver);
             let header = catalog.rows.receiving[&number].clone();
-            Ok(Receiver { volume: Volume { inner, number, writer }, header, noted_at: 0 })
+            let volume = Volume { inner, number, writer, snapshot: None };
+            Ok(Receiver { volume, header, noted_at: 0 })
         })
     }
 

@@ -219,8 +219,7 @@ impl Catalog {
     pub fn snapshot_with(&self, volume: u32, identity: Identity) -> Option<String> {
         let mut snapshots = self.rows.snapshots_of(volume);
         let found = snapshots.find(|(name, row)| {
-            let look = Look { branch: Branch(row.branch), at: Stamp(row.stamp), bytes: row.bytes };
-            self.identity_of_snapshot(volume, name, look) == identity
+            self.identity_of_snapshot(volume, name, row.look()) == identity
         });
         found.map(|(name, _)| name.to_owned())
     }

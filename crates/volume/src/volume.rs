@@ -13,6 +13,7 @@ use crate::catalog::{Activity, Look, Writer};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
+use crate::rows::SnapshotRow;
 use crate::sight::Sight;
 use crate::versions::Seen;
 use crate::volumes::Inner;
@@ -36,13 +37,23 @@ pub enum Acknowledge {
     Durable,
 }
 
-/// A volume, which several threads may use at a time. Requests that overlap in time and place have
-/// their effects in any order, block by block.
+/// A volume, or a snapshot of one, which several threads may use at a time. Requests that overlap
+/// in time and place have their effects in any order, block by block.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) inner: Arc<Inner>,
     pub(crate) number: u32,
     pub(crate) writer: Writer,
+    /// What it shows in place of the present.
+    pub(crate) snapshot: Option<Arc<OfSnapshot>>,
+}
+
+/// The snapshot that a [`Volume`] shows.
+pub struct OfSnapshot {
+    /// The number of the volume, and the name.
+    pub key: (u32, String),
+    /// Another one of the same name has another row.
+    pub row: SnapshotRow,
 }
 
 /// A change of a volume that may declare its records, as long as this is there.
@@ -88,7 +99,15 @@ fn check_range(volume_bytes: u64, offset: u64, bytes: u64) -> Result<(), Error> 
 
 impl Volume {
     fn look(&self) -> Result<Look, Error> {
-        self.inner.catalog.read().shown(self.number)
+        let catalog = self.inner.catalog.read();
+        let Some(OfSnapshot { key, row }) = self.snapshot.as_deref() else {
+            return catalog.shown(self.number);
+        };
+        if catalog.snapshot(key)? == *row {
+            return Ok(row.look());
+        }
+        let volume = catalog.row(self.number)?.name.clone();
+        Err(Error::NoSnapshot { volume, snapshot: key.1.clone() })
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<Look, Error> {
@@ -98,14 +117,18 @@ impl Volume {
 
     /// Checks that a range can be written.
     fn check_write(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        if let Some(snapshot) = self.snapshot() {
+            self.check(offset, bytes)?;
+            return Err(Error::ReadOnly(format!("{}@{snapshot}", self.name()?)));
+        }
         let written = self.inner.catalog.read().written(self.number, self.writer)?;
         check_range(written.bytes, offset, bytes)
     }
 
-    /// Whether it can only be read, because it shows a moment in the past of another one.
+    /// Whether it can only be read, because it shows a moment in the past.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if it has been deleted.
+    /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
     pub fn is_read_only(&self) -> Result<bool, Error> {
         match self.check_write(0, 0) {
             Ok(()) => Ok(false),
@@ -114,7 +137,13 @@ impl Volume {
         }
     }
 
-    /// Its name, which may change.
+    /// The name of the snapshot, if it shows one.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<&str> {
+        self.snapshot.as_ref().map(|snapshot| snapshot.key.1.as_str())
+    }
+
+    /// The name of the volume, which may change.
     ///
     /// # Errors
     /// [`Error::NoVolume`] if it has been deleted.
@@ -125,7 +154,7 @@ impl Volume {
     /// Its size in bytes.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if it has been deleted.
+    /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
     pub fn bytes(&self) -> Result<u64, Error> {
         Ok(self.look()?.bytes)
     }
@@ -134,8 +163,8 @@ impl Volume {
     /// and a read of the devices for what was written together.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`];
-    /// [`Error::Store`].
+    /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`]
+    /// or [`Error::NoSnapshot`] if it has been deleted; [`Error::Store`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let blocks = blocks_of(offset, into.len() as u64);
         if offset.is_multiple_of(BLOCK_BYTES) && (into.len() as u64).is_multiple_of(BLOCK_BYTES) {
@@ -171,13 +200,16 @@ impl Volume {
     /// the map for the range.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::NoVolume`]; [`Error::Store`].
+    /// [`Error::OutOfRange`]; [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted;
+    /// [`Error::Store`].
     pub fn status(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, Error> {
         let _looking = self.inner.stamps.look();
         let look = self.check(offset, bytes)?;
         let mut blocks = blocks_of(offset, bytes);
         blocks.end = blocks.end.min(blocks.start + STATUS_BLOCKS_MAX);
         let sight = self.inner.see(&self.inner.line(look), blocks.clone())?;
+        // If it has been deleted meanwhile, what it showed may have been trimmed.
+        self.look()?;
         let mut extents: Vec<Extent> = Vec::new();
         for block in blocks {
             let found = sight.of(block);

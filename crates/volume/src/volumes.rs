@@ -24,7 +24,7 @@ use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
-use crate::volume::Volume;
+use crate::volume::{OfSnapshot, Volume};
 
 /// The table of the map.
 const MAP: &str = "volumes/map";
@@ -163,7 +163,24 @@ impl Volumes {
         let catalog = self.inner.catalog.read();
         let number = catalog.number(name)?;
         catalog.shown(number)?;
-        Ok(Volume { inner: Arc::clone(&self.inner), number, writer: Writer::User })
+        let (inner, writer) = (Arc::clone(&self.inner), Writer::User);
+        Ok(Volume { inner, number, writer, snapshot: None })
+    }
+
+    /// A snapshot of a volume, to be read: it has the size and the content of its moment. Once it
+    /// is deleted, reads fail, also if there is another snapshot of its name. Cost: none, and
+    /// nothing is made that has to be deleted.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::NoSnapshot`].
+    pub fn at_snapshot(&self, volume: &str, snapshot: &str) -> Result<Volume, Error> {
+        let catalog = self.inner.catalog.read();
+        let number = catalog.number(volume)?;
+        let key = (number, snapshot.to_owned());
+        let row = catalog.snapshot(&key)?;
+        let snapshot = Some(Arc::new(OfSnapshot { key, row }));
+        let (inner, writer) = (Arc::clone(&self.inner), Writer::User);
+        Ok(Volume { inner, number, writer, snapshot })
     }
 
     /// All volumes, by name.

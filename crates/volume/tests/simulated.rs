@@ -17,7 +17,7 @@ use upsweep::layers::device::{
 };
 use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder, WallClock};
 use upsweep_volume::{
-    Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, MomentKind, Past, Volumes,
+    Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, MomentKind, Past, Volume, Volumes,
 };
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -106,6 +106,8 @@ struct World {
     bank: Bank,
     /// Contents by name; those of snapshots have a name with '@'.
     model: BTreeMap<String, Model>,
+    /// Snapshots that have been deleted since the store was opened.
+    gone: Vec<Volume>,
     /// The moment of the last flush.
     flushed: u64,
     next_content: u64,
@@ -141,7 +143,8 @@ impl World {
         volumes.create("first", BLOCKS * BLOCK_BYTES).expect("made");
         let model = BTreeMap::from([("first".to_owned(), Model::empty(BLOCKS))]);
         let store = Some((store, volumes));
-        Self { random, bank, store, model, flushed: 0, next_content: 1, slots_per_home, cuts: 0 }
+        let (gone, flushed, next_content, cuts) = (Vec::new(), 0, 1, 0);
+        Self { random, bank, store, model, gone, flushed, next_content, slots_per_home, cuts }
     }
 
     fn volumes(&self) -> &Volumes {
@@ -151,6 +154,20 @@ impl World {
     fn any_volume(&mut self) -> String {
         let names: Vec<&String> = self.model.keys().filter(|name| !name.contains('@')).collect();
         names[self.random.below(names.len() as u64) as usize].clone()
+    }
+
+    /// A volume or a snapshot.
+    fn any_of_all(&mut self) -> String {
+        let nth = self.random.below(self.model.len() as u64) as usize;
+        self.model.keys().nth(nth).expect("one of them").clone()
+    }
+
+    /// A volume or a snapshot, to be read.
+    fn opened(&self, name: &str) -> Result<Volume, Error> {
+        match name.split_once('@') {
+            Some((volume, snapshot)) => self.volumes().at_snapshot(volume, snapshot),
+            None => self.volumes().volume(name),
+        }
     }
 
     /// A range of so many blocks, often where others have been.
@@ -238,8 +255,9 @@ impl World {
     /// Reads a range and compares it; after a power cut any of what it may be is right.
     fn compare(&mut self, name: &str, first: u64, blocks: u64, cut: bool) -> Result<(), Error> {
         let mut found = vec![0xee; (blocks * BLOCK_BYTES) as usize];
-        let volume = self.volumes().volume(name)?;
+        let volume = self.opened(name)?;
         volume.read(first * BLOCK_BYTES, &mut found)?;
+        assert_eq!(volume.bytes()?, self.size_of(name) * BLOCK_BYTES, "{name:?}");
         let all = &mut self.model.get_mut(name).expect("known").blocks;
         for (block, found) in (first..).zip(found.chunks(BLOCK)) {
             let content = u64::from_le_bytes(*found.first_chunk().expect("a block"));
@@ -253,9 +271,19 @@ impl World {
     }
 
     fn read(&mut self) -> Result<(), Error> {
-        let name = self.any_volume();
+        let name = self.any_of_all();
         let (first, blocks) = self.any_range(self.size_of(&name));
-        self.compare(&name, first, blocks, false)
+        self.compare(&name, first, blocks, false)?;
+        if name.contains('@') {
+            let written = self.opened(&name)?.write(0, &block_of(1), Acknowledge::Written);
+            assert!(matches!(written, Err(Error::ReadOnly(_))), "{name:?} was written");
+        }
+        for gone in &self.gone {
+            let read = gone.read(0, &mut [0; BLOCK]);
+            let is_refused = matches!(read, Err(Error::NoSnapshot { .. } | Error::NoVolume(_)));
+            assert!(is_refused, "a deleted snapshot was read");
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self) -> Result<(), Error> {
@@ -263,8 +291,10 @@ impl World {
         let snapshot = format!("s{}", self.random.below(3));
         let full = format!("{name}@{snapshot}");
         if self.model.contains_key(&full) {
+            let handle = self.opened(&full)?;
             self.volumes().delete_snapshot(&name, &snapshot)?;
             self.model.remove(&full);
+            self.gone.push(handle);
         } else {
             self.volumes().snapshot(&[&name], &snapshot)?;
             self.model.insert(full, self.model[&name].cloned());
@@ -277,8 +307,12 @@ impl World {
         let of_volumes = names.iter().filter(|name| !name.contains('@')).count();
         if of_volumes >= VOLUMES_MAX {
             let name = self.any_volume();
+            let is_its = |known: &&String| known.starts_with(&format!("{name}@"));
+            let its = self.model.keys().filter(is_its).map(|known| self.opened(known));
+            let its: Vec<Volume> = its.collect::<Result<_, _>>()?;
             self.volumes().delete(&name)?;
             self.model.retain(|known, _| known != &name && !known.starts_with(&format!("{name}@")));
+            self.gone.extend(its);
             return Ok(());
         }
         let source = &names[self.random.below(names.len() as u64) as usize];
@@ -396,9 +430,9 @@ impl World {
 
     /// What is said to be zero is zero, and extents cover the range.
     fn status(&mut self) -> Result<(), Error> {
-        let name = self.any_volume();
+        let name = self.any_of_all();
         let (first, blocks) = self.any_range(self.size_of(&name));
-        let volume = self.volumes().volume(&name)?;
+        let volume = self.opened(&name)?;
         let now = self.model[&name].now();
         let mut next = first as usize;
         for extent in volume.status(first * BLOCK_BYTES, blocks * BLOCK_BYTES)? {
@@ -432,6 +466,7 @@ impl World {
             90..93 => self.work_until_done(),
             93..95 => self.volumes().work().map(|_| ()),
             95..97 => {
+                self.gone.clear();
                 let store = self.store.take().expect("open").0;
                 store.close()?;
                 self.open();
@@ -459,7 +494,7 @@ impl World {
         self.store = Some((store, volumes));
     }
 
-    /// Compares everything, snapshots through clones of them.
+    /// Compares everything; snapshots also through clones of them.
     fn check(&mut self, cut: bool) -> Result<(), Error> {
         for name in self.model.keys().cloned().collect::<Vec<_>>() {
             let Some((volume, snapshot)) = name.split_once('@') else {
@@ -467,10 +502,11 @@ impl World {
                 self.look_back(&name, LOOKS)?;
                 continue;
             };
+            self.compare(&name, 0, self.size_of(&name), cut)?;
             self.volumes().clone_volume(volume, Some(Past::Snapshot(snapshot)), "look")?;
             let model = self.model.remove(&name).expect("known");
             self.model.insert("look".to_owned(), model);
-            self.compare("look", 0, self.size_of("look"), cut)?;
+            self.compare("look", 0, self.size_of("look"), false)?;
             let model = self.model.remove("look").expect("it was put there");
             self.model.insert(name, model);
             self.volumes().delete("look")?;
@@ -496,6 +532,7 @@ impl World {
             }
         }
         // Before the devices forget, or its last writes would arrive later.
+        self.gone.clear();
         self.store = None;
         self.bank.with(|devices| {
             devices.power_cut();
@@ -543,6 +580,7 @@ impl World {
         }
         self.check(false).expect("readable");
         self.check_space().expect("no fault is injected");
+        self.gone.clear();
         let store = self.store.take().expect("open").0;
         store.close().expect("closes");
     }

@@ -232,6 +232,59 @@ fn volumes_change_their_size_and_go_back() {
 }
 
 #[test]
+fn snapshots_are_read_without_a_clone() {
+    let (store, volumes) = opened();
+    let disk = volumes.create("disk", MIB).expect("made");
+    write(&disk, 4096, &[1; 8192]);
+    volumes.snapshot(&["disk"], "one").expect("taken");
+    let one = volumes.at_snapshot("disk", "one").expect("there");
+    assert_eq!((one.name().as_deref(), one.snapshot()), (Ok("disk"), Some("one")));
+    assert_eq!((one.bytes(), one.is_read_only(), disk.snapshot()), (Ok(MIB), Ok(true), None));
+    write(&disk, 4096, &[2; 4096]);
+    volumes.resize("disk", 8192).expect("smaller");
+    let zero = |bytes| Extent { bytes, kind: ExtentKind::Zero };
+    let data = |bytes, depth| Extent { bytes, kind: ExtentKind::Data { depth } };
+    let extents = [zero(4096), data(8192, 0), zero(MIB - 12288)];
+    let is_as_it_was = || {
+        assert_eq!(read(&one, 4095, 8193), [&[0][..], &[1; 8192]].concat());
+        assert_eq!((one.bytes(), one.status(0, MIB)), (Ok(MIB), Ok(extents.to_vec())));
+    };
+    is_as_it_was();
+    // A volume that was rolled back has another branch.
+    volumes.roll_back("disk", Past::Snapshot("one")).expect("rolled back");
+    write(&disk, 4096, &[3; 8192]);
+    volumes.rename("disk", "other").expect("renamed");
+    volumes.flush().expect("flushed");
+    store.sweep().expect("swept");
+    while volumes.work().expect("no fault") {}
+    is_as_it_was();
+    let refused = Err(Error::ReadOnly("other@one".to_owned()));
+    assert_eq!(one.write(0, b"no", Acknowledge::Written), refused);
+    assert_eq!(one.zero(0, MIB, Acknowledge::Written), refused);
+    assert!(matches!(one.read(MIB, &mut [0]), Err(Error::OutOfRange { .. })));
+    let no = |volume: &str, snapshot: &str| Error::NoSnapshot {
+        volume: volume.to_owned(),
+        snapshot: snapshot.to_owned(),
+    };
+    assert_eq!(volumes.at_snapshot("other", "two").err(), Some(no("other", "two")));
+    assert!(matches!(volumes.at_snapshot("disk", "one").err(), Some(Error::NoVolume(_))));
+    // Another one of the same name is another one.
+    volumes.delete_snapshot("other", "one").expect("deleted");
+    volumes.snapshot(&["other"], "one").expect("taken");
+    assert_eq!(one.read(0, &mut [0]), Err(no("other", "one")));
+    assert_eq!(one.status(0, 4096), Err(no("other", "one")));
+    assert_eq!(
+        (one.bytes(), one.is_read_only()),
+        (Err(no("other", "one")), Err(no("other", "one")))
+    );
+    let again = volumes.at_snapshot("other", "one").expect("there");
+    assert_eq!(read(&again, 4096, 1), [3]);
+    volumes.delete("other").expect("deleted");
+    assert!(matches!(again.read(0, &mut [0]), Err(Error::NoVolume(_))));
+    assert!(matches!(again.status(0, 1), Err(Error::NoVolume(_))));
+}
+
+#[test]
 fn without_a_history_there_are_no_moments() {
     let (_store, volumes) = opened();
     let disk = volumes.create("disk", MIB).expect("made");

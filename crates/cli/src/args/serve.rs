@@ -20,8 +20,9 @@ use crate::serve::{Clients, Rate, Setting};
 /// or writes. What the store does as a whole, such as `sweep`, `compact` or `backup`, it completes.
 ///
 /// With --listen or --unix, every volume is an export over NBD under its name, and if there is only
-/// one, also the default. A client that is told that a write is done finds it after a crash if it
-/// has asked for that, or flushed afterwards. A volume that is deleted fails for its clients.
+/// one, also the default. A snapshot is one, too, VOLUME@SNAPSHOT, which lists do not have. A
+/// client that is told that a write is done finds it after a crash if it has asked for that, or
+/// flushed afterwards. A volume that is deleted fails for its clients.
 ///
 /// In the background the server gives back what volumes no longer need, and makes everything
 /// durable. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands

@@ -1,4 +1,5 @@
-//! Dirty bitmaps: which ranges of a volume have changed since a snapshot or a mark.
+//! Dirty bitmaps: which ranges of a volume have changed since a snapshot or a mark, until now, or
+//! until the snapshot that is exported.
 //!
 //! A bitmap is made when a client first asks for it, and stays as it is until the connection is
 //! closed: it has all changes that were answered before that, and none that comes later. So replies
@@ -15,12 +16,22 @@ use upsweep_volume::{BLOCK_BYTES, Error, MomentKind, Past, Volume, VolumeInfo, V
 /// what has not changed is said to have.
 const RANGES_MAX: usize = 1 << 20;
 
-/// The names of the bitmaps of a volume: those of its snapshots and its marks, each once.
-pub(super) fn names(volumes: &Volumes, volume: &VolumeInfo) -> Vec<Arc<str>> {
-    let snapshots = volume.snapshots.iter().map(|(name, _)| Arc::from(name.as_str()));
+/// The names of the bitmaps of a volume, or of a snapshot of it: those of the snapshots and the
+/// marks before, each once.
+pub(super) fn names(
+    volumes: &Volumes,
+    volume: &VolumeInfo,
+    snapshot: Option<&str>,
+) -> Vec<Arc<str>> {
+    let is_it = |(name, _): &&(String, u64)| Some(name.as_str()) == snapshot;
+    let end = volume.snapshots.iter().find(is_it).map(|(_, at)| *at);
+    let is_before = |at: u64| end.is_none_or(|end| at < end);
+    let snapshots = volume.snapshots.iter().filter(|(_, at)| is_before(*at));
+    let snapshots = snapshots.map(|(name, _)| Arc::from(name.as_str()));
     // Without a history there are none.
     let moments = volumes.moments(&volume.name).unwrap_or_default();
-    let marks = moments.into_iter().filter_map(|moment| match moment.kind {
+    let moments = moments.into_iter().filter(|moment| is_before(moment.at));
+    let marks = moments.filter_map(|moment| match moment.kind {
         MomentKind::Mark(name) => Some(Arc::from(name)),
         _ => None,
     });
@@ -60,17 +71,22 @@ impl Bitmaps {
     }
 }
 
-/// Finds out what has changed of a volume since a snapshot, or a mark if there is none.
+/// Finds out what has changed since a snapshot, or a mark if there is none of this name.
 fn make(volumes: &Volumes, volume: &Volume, name: &str) -> Result<Bitmap, Error> {
     let of = volume.name()?;
-    let changes = match volumes.changes(&of, Past::Snapshot(name), None) {
-        Err(Error::NoSnapshot { .. }) => volumes.changes(&of, Past::Mark(name), None),
+    let until = volume.snapshot().map(Past::Snapshot);
+    let changes = match volumes.changes(&of, Past::Snapshot(name), until) {
+        Err(Error::NoSnapshot { snapshot, .. }) if snapshot == name => {
+            volumes.changes(&of, Past::Mark(name), until)
+        }
         found => found,
     };
     let mut bitmap = Bitmap::new(RANGES_MAX);
     for range in changes? {
         bitmap.add(range?);
     }
+    // Fails if it has been deleted: then what was looked at may have been another snapshot.
+    volume.bytes()?;
     // If it has another name now, what was looked at may have been another volume.
     if volume.name()? == of { Ok(bitmap) } else { make(volumes, volume, name) }
 }

@@ -1,4 +1,4 @@
-//! Volumes as NBD exports.
+//! Volumes and their snapshots as NBD exports.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,27 +66,43 @@ impl VolumeExports {
         volumes.list().into_iter().filter(may).collect()
     }
 
-    /// The volume that a client means, and what it sees of it. The default is the only volume.
-    fn find(&self, name: &str, peer: &Peer) -> Result<(Volumes, Export), Refusal> {
+    /// What a client means: a volume, or a snapshot as VOLUME@SNAPSHOT. The default is the only
+    /// volume.
+    fn find(&self, name: &str, peer: &Peer) -> Result<(Export, Disk), Refusal> {
         let volumes = self.volumes()?;
         let list = self.allowed(&volumes, peer);
-        let found = match (name, list.as_slice()) {
-            ("", [only]) => only,
-            _ => list.iter().find(|found| found.name == name).ok_or(Refusal::Unknown)?,
+        let (of, snapshot) = match name.split_once('@') {
+            Some((of, snapshot)) => (of, Some(snapshot)),
+            None => (name, None),
         };
-        let mut export = Export::new(&found.name, found.bytes);
-        export.read_only = found.fixed_at.is_some() || self.read_only.has(&found.name);
+        let info = match (name, list.as_slice()) {
+            ("", [only]) => only,
+            _ => list.iter().find(|found| found.name == of).ok_or(Refusal::Unknown)?,
+        };
+        let volume = match snapshot {
+            Some(snapshot) => volumes.at_snapshot(&info.name, snapshot),
+            None => volumes.volume(&info.name),
+        };
+        // It may have been deleted meanwhile.
+        let volume = volume.map_err(|_| Refusal::Unknown)?;
+        let bytes = volume.bytes().map_err(|_| Refusal::Unknown)?;
+        let mut export = Export::new(if name.is_empty() { &info.name } else { name }, bytes);
+        let is_fixed = volume.is_read_only().map_err(|_| Refusal::Unknown)?;
+        export.read_only = is_fixed || self.read_only.has(&info.name);
         // Volumes are flushed together, and a read sees every write that was answered.
         export.multi_connection = true;
         export.block_bytes_preferred = BLOCK_BYTES as u32;
         export.contexts = vec![Meta::Allocation, Meta::AllocationDepth];
-        let bitmaps = bitmaps::names(&volumes, found);
+        let bitmaps = bitmaps::names(&volumes, info, snapshot);
         export.contexts.extend(bitmaps.into_iter().map(Meta::DirtyBitmap));
-        Ok((volumes, export))
+        let limit = self.limits.of(&info.name);
+        let disk = Disk { volumes, volume, bitmaps: Bitmaps::default(), limit };
+        Ok((export, disk))
     }
 }
 
 impl Exports for VolumeExports {
+    /// Volumes only: there may be thousands of snapshots.
     fn list(&self, peer: &Peer) -> Result<Vec<(String, String)>, Refusal> {
         match self.volumes() {
             Ok(volumes) => {
@@ -99,14 +115,12 @@ impl Exports for VolumeExports {
     }
 
     fn describe(&self, name: &str, peer: &Peer) -> Result<Export, Refusal> {
-        self.find(name, peer).map(|(_, export)| export)
+        self.find(name, peer).map(|(export, _)| export)
     }
 
     fn open(&self, name: &str, peer: &Peer) -> Result<(Export, Arc<dyn Device>), Refusal> {
-        let (volumes, export) = self.find(name, peer)?;
-        let volume = volumes.volume(&export.name).map_err(|_| Refusal::Unknown)?;
-        let (bitmaps, limit) = (Bitmaps::default(), self.limits.of(&export.name));
-        Ok((export, Arc::new(Disk { volumes, volume, bitmaps, limit })))
+        let (export, disk) = self.find(name, peer)?;
+        Ok((export, Arc::new(disk)))
     }
 
     fn closed(&self, peer: &Peer, closing: &Closing) {
@@ -121,7 +135,7 @@ impl Exports for VolumeExports {
     }
 }
 
-/// A volume as a device.
+/// A volume, or a snapshot of one, as a device.
 struct Disk {
     volumes: Volumes,
     volume: Volume,

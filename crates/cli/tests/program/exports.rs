@@ -109,6 +109,60 @@ fn volumes_are_exports_while_commands_snapshot_and_clone_them() {
 }
 
 #[test]
+fn snapshots_are_exports_that_can_be_read() {
+    if !are_there(&["nbdinfo", "nbdcopy", "qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    let server = Server::with(&world, &["--unix", &text(&socket)]);
+    world.ok("volume create", &["disk", "64MiB"]);
+    qemu_io(&socket, "disk", &["write -P 7 0 1M"]).expect("written");
+    world.ok("volume snapshot", &["disk", "monday"]);
+    qemu_io(&socket, "disk", &["write -P 9 0 64k"]).expect("written");
+    world.ok("volume snapshot", &["disk", "tuesday"]);
+    world.ok("volume resize", &["disk", "32MiB"]);
+    world.ok("volume rollback", &["disk", "@tuesday"]);
+    qemu_io(&socket, "disk", &["write -P 1 0 2M"]).expect("written");
+    qemu_io(&socket, "disk@monday", &["read -P 7 0 1M", "read -P 0 1M 63M"]).expect("as it was");
+    qemu_io(&socket, "disk@tuesday", &["read -P 9 0 64k", "read -P 7 64k 960k"]).expect("then");
+    qemu_io(&socket, "disk@tuesday", &["write 0 4k"]).expect_err("read-only");
+    let info = run("nbdinfo", &[&uri(&socket, "disk@tuesday")]).expect("information");
+    for line in [
+        "export-size: 67108864",
+        "is_read_only: true",
+        "can_multi_conn: true",
+        "base:allocation",
+        "qemu:allocation-depth",
+        "qemu:dirty-bitmap:monday",
+    ] {
+        assert!(info.contains(line), "{line} is not in {info}");
+    }
+    assert!(!info.contains("dirty-bitmap:tuesday"), "{info}");
+    let map = |context: &str| {
+        run("nbdinfo", &[&format!("--map={context}"), &uri(&socket, "disk@tuesday")])
+    };
+    let words = |map: Result<String, String>| {
+        let map = map.expect("a map");
+        let line = |line: &str| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+        map.lines().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(words(map("base:allocation")), ["0 1048576 0", "1048576 66060288 3"]);
+    assert_eq!(words(map("qemu:dirty-bitmap:monday")), ["0 65536 1", "65536 67043328 0"]);
+    // Over several connections.
+    let copy = text(&world.path("copy"));
+    run("nbdcopy", &["--connections=4", &uri(&socket, "disk@monday"), &copy]).expect("copied");
+    let copy = std::fs::read(&copy).expect("a file");
+    assert!(copy.len() == 64 << 20 && copy[..1 << 20].iter().all(|byte| *byte == 7));
+    let list = run("nbdinfo", &["--list", &uri(&socket, "")]).expect("a list");
+    assert!(list.contains("export=\"disk\"") && !list.contains('@'), "{list}");
+    for name in ["disk@none", "none@monday", "disk@", "@monday"] {
+        run("nbdinfo", &["--size", &uri(&socket, name)]).expect_err(name);
+    }
+    server.stop();
+}
+
+#[test]
 fn views_and_rollbacks_are_seen_by_clients() {
     if !are_there(&["nbdinfo", "qemu-io"]) {
         return;
@@ -220,7 +274,12 @@ fn clients_see_the_volumes_that_they_may_use() {
     let theirs = format!("secret=uid:{}", user + 1);
     let arguments = ["--unix", &text(&socket), "--allow", &ours, "--allow", &theirs];
     let server = Server::with(&world, &arguments);
+    for name in ["disk", "secret"] {
+        world.ok("volume snapshot", &[name, "monday"]);
+    }
     qemu_io(&socket, "disk", &["write 0 4k"]).expect("allowed");
+    qemu_io(&socket, "disk@monday", &["read 0 4k"]).expect("allowed");
+    qemu_io(&socket, "secret@monday", &["read 0 4k"]).expect_err("not allowed");
     qemu_io(&socket, "other", &["write 0 4k"]).expect("has no list");
     qemu_io(&socket, "secret", &["read 0 4k"]).expect_err("not allowed");
     run("nbdinfo", &["--size", &uri(&socket, "secret")]).expect_err("not allowed");

@@ -191,11 +191,29 @@ r.shutdown()
 h.shutdown()
 ";
 
-/// Once the volume of a client is deleted.
+/// Once the volume or the snapshot of a client is deleted.
 const AFTER_ITS_END: &str = "
+def volume(*arguments):
+    command = [UPSWEEP, 'volume', arguments[0], STORE, *arguments[1:]]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
 h = connect('other')
+h.pwrite(b'first', 0)
+volume('snapshot', 'other', 'monday')
+s = connect('other@monday')
+h.pwrite(b'later', 0)
+assert s.pread(5, 0) == b'first'
+fails('EPERM', lambda: s.pwrite(b'no', 0))
+volume('delete', 'other@monday')
+volume('snapshot', 'other', 'monday')
+fails('EIO', lambda: s.pread(5, 0))
+fails('EIO', lambda: s.block_status(4096, 0, lambda *found: 0))
+s.shutdown()
+s = connect('other@monday')
+assert s.pread(5, 0) == b'later'
+s.shutdown()
 h.pwrite(b'gone', 0)
-subprocess.run(delete, check=True, stdout=subprocess.DEVNULL)
+volume('delete', 'other')
 fails('EIO', lambda: h.pread(4, 0))
 fails('EIO', lambda: h.pwrite(b'more', 0))
 fails('ENOENT', lambda: connect('other'))
@@ -214,11 +232,8 @@ fn nbdsh_gets_the_errors_of_the_specification() {
         world.ok("volume create", &[name, "4MiB"]);
     }
     let (program, store) = (env!("CARGO_BIN_EXE_upsweep"), text(&world.store()));
-    let delete = ["volume", "delete", &store, "other"];
-    let names = format!(
-        "import subprocess\nsocket = '{socket}'\ndelete = ['{program}', '{}']",
-        delete.join("', '")
-    );
+    let names =
+        format!("import subprocess\nsocket = '{socket}'\nUPSWEEP = '{program}'\nSTORE = '{store}'");
     run("nbdsh", &["-c", &names, "-c", NEGATIVE_CASES, "-c", AFTER_ITS_END]).expect("as told");
     server.stop();
 }

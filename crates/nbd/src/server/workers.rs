@@ -38,7 +38,10 @@ pub(super) struct Job {
 impl Job {
     /// Whether the thread of a connection may perform it: no other one keeps it long.
     pub(super) fn is_short(&self) -> bool {
-        matches!(self.request.command, Command::Read { .. } | Command::Write { .. } | Command::Flush)
+        matches!(
+            self.request.command,
+            Command::Read { .. } | Command::Write { .. } | Command::Flush
+        )
     }
 }
 
