@@ -15,7 +15,8 @@ use crate::volumes::{Inner, Volumes};
 /// the same content has changed, too. See [`Volumes::changes`].
 pub struct Changes<'a> {
     inner: &'a Arc<Inner>,
-    looking: Looking<'a>,
+    /// Keeps what is compared of the present; `None` if all is kept otherwise.
+    looking: Option<Looking<'a>>,
     volume: String,
     /// What is compared; each must be kept until the end.
     looks: Vec<Look>,
@@ -53,7 +54,7 @@ impl Volumes {
             Ok::<_, Error>([from, to])
         })?;
         let blocks = 0..from.bytes.max(to.bytes) / BLOCK_BYTES;
-        Ok(Changes::new(inner, looking, volume, Some(from), to, blocks))
+        Ok(Changes::new(inner, Some(looking), volume, Some(from), to, blocks))
     }
 }
 
@@ -61,7 +62,7 @@ impl<'a> Changes<'a> {
     /// What has changed of these blocks between two moments; without `from` since all was zero.
     pub(crate) fn new(
         inner: &'a Arc<Inner>,
-        looking: Looking<'a>,
+        looking: Option<Looking<'a>>,
         volume: &str,
         from: Option<Look>,
         to: Look,
@@ -82,7 +83,10 @@ impl<'a> Changes<'a> {
     fn check(&self) -> Result<(), Error> {
         let catalog = self.inner.catalog.read();
         let is_kept = |look: &Look| {
-            let kept = catalog.rows.kept(look.branch).and_from(self.looking.from());
+            let mut kept = catalog.rows.kept(look.branch);
+            if let Some(looking) = &self.looking {
+                kept = kept.and_from(looking.from());
+            }
             kept.is_any_in(look.at, Some(Stamp(look.at.0 + 1)))
         };
         let are_kept = self.looks.iter().all(is_kept);

@@ -155,7 +155,7 @@ pub enum Error {
     )]
     KeepsHistory(String),
     /// What is to be received is damaged, cut off, or no stream: send it again.
-    #[error("the stream is not good at byte {at}: {reason}")]
+    #[error("the stream is refused at byte {at}: {reason}")]
     BadStream {
         /// Offset in the stream, in bytes.
         at: u64,

@@ -1,7 +1,8 @@
 //! Sending: what a volume was at a moment, or what has changed until then, to a stream.
 //!
 //! Both moments are *held* as long as they are being sent: trimming leaves what they show, whatever
-//! becomes of snapshots and histories. A hold is in memory only, so none is left after a crash.
+//! becomes of snapshots and histories; what comes after them is trimmed as ever. A hold is in memory
+//! only, so none is left after a crash.
 //!
 //! Invariant: what a stream shows of a moment is stable, so after a crash of the sender the same
 //! moment is still the same content.
@@ -101,7 +102,7 @@ impl Sending {
     pub fn write_to(&self, out: impl Write) -> Result<Totals, Error> {
         let Self { inner, volume, from, to, header } = self;
         let blocks = header.start / BLOCK_BYTES..to.bytes / BLOCK_BYTES;
-        let changes = Changes::new(inner, inner.stamps.look(), volume, *from, *to, blocks);
+        let changes = Changes::new(inner, None, volume, *from, *to, blocks);
         let mut parts = Parts { encoder: Encoder::new(out, header)?, zeros: None };
         let mut buffer = vec![0; DATA_BYTES_MAX];
         for range in changes {
@@ -180,7 +181,6 @@ impl<W: Write> Parts<W> {
 impl Inner {
     /// Reads whole blocks of a moment that is kept.
     fn read_kept(&self, look: Look, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let _looking = self.stamps.look();
         let blocks = offset / BLOCK_BYTES..(offset + into.len() as u64) / BLOCK_BYTES;
         let sight = self.see(&self.line(look), blocks.clone())?;
         if self.read_seen(look.branch, &sight, blocks.clone(), into)? {

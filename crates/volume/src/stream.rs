@@ -306,7 +306,7 @@ impl<R: Read> Decoder<R> {
         let kind = self.record()?;
         let header = postcard::take_from_bytes::<Header>(&self.body).ok();
         let header = header.filter(|(_, rest)| kind == HEADER && rest.is_empty());
-        let (header, _) = header.ok_or_else(|| bad(at, "its header is none"))?;
+        let (header, _) = header.ok_or_else(|| bad(at, "it has no header"))?;
         header.check().map_err(|reason| bad(at, &reason))?;
         self.next = header.start;
         self.header = header;
@@ -339,7 +339,7 @@ impl<R: Read> Decoder<R> {
         let body = self.body.as_slice();
         let record = match kind {
             DATA => {
-                let (offset, data) = split_number(body).ok_or_else(|| bad(at, "too short"))?;
+                let (offset, data) = split_number(body).ok_or_else(|| bad(at, "data without an offset"))?;
                 Record::Data { offset, data }
             }
             ZEROS => {

@@ -114,7 +114,7 @@ fn an_interrupted_stream_is_resumed_with_its_token() {
     let run = receive(&to, &whole[..3 << 20]);
     let advice = "what has arrived is kept, and --resume-token prints where to go on";
     let at = 3 << 20;
-    refused(&run, &format!("not good at byte {at}: it ends before its end; {advice}"));
+    refused(&run, &format!("the stream is refused at byte {at}: it ends before its end; {advice}"));
     let list = to.ok("volume list", &[]);
     assert!(list.contains("copy         1.0 GiB  receiving  off\n"), "{list}");
     let json: serde_json::Value =
