@@ -45,7 +45,7 @@ fn volumes_with(context: &Context, open: &OpenArgs, name: &str) -> Result<Volume
 
 fn create(context: &Context, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let volumes = context.volumes(&args.open)?;
-    volumes.create(&args.name, args.size.0)?;
+    volumes.create_with(&args.name, args.size.0, args.block_size.0)?;
     if let Some(Keep(history)) = args.history {
         volumes.set_history(&args.name, history)?;
     }
@@ -68,10 +68,10 @@ fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let histories: Vec<String> =
         volumes.iter().map(|found| Keep(found.history).to_string()).collect();
     let history_width = width("history", histories.iter().map(String::as_str));
-    let head = format!("{:name_width$}  {:>12}  {:9}", "volume", "size", "access");
+    let head = format!("{:name_width$}  {:>12}  {:>5}  {:9}", "volume", "size", "block", "access");
     writeln!(out, "{head}  {:history_width$}  snapshots", "history")?;
     for (volume, history) in volumes.iter().zip(&histories) {
-        let VolumeInfo { name, bytes, fixed_at, snapshots, .. } = volume;
+        let VolumeInfo { name, block_size, bytes, fixed_at, snapshots, .. } = volume;
         let access = match (&volume.receiving, fixed_at) {
             (Some(_), _) => "receiving",
             (None, Some(_)) => "read-only",
@@ -79,8 +79,9 @@ fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
         };
         let snapshots: Vec<&str> = snapshots.iter().map(|(name, _)| name.as_str()).collect();
         let (size, snapshots) = (text::size(*bytes), snapshots.join(", "));
-        let line = format!("{name:name_width$}  {size:>12}  {access:9}  {history:history_width$}");
-        writeln!(out, "{}", format!("{line}  {snapshots}").trim_end())?;
+        let line = format!("{name:name_width$}  {size:>12}  {:>5}  {access:9}", block_size.bytes());
+        let line = format!("{line}  {history:history_width$}  {snapshots}");
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(out.flush()?)
 }
@@ -91,7 +92,7 @@ fn width<'a>(head: &str, cells: impl Iterator<Item = &'a str>) -> usize {
 }
 
 fn to_json(volume: &VolumeInfo) -> serde_json::Value {
-    let VolumeInfo { name, bytes, fixed_at, snapshots, .. } = volume;
+    let VolumeInfo { name, block_size, bytes, fixed_at, snapshots, .. } = volume;
     let of = |(name, time_us): &(String, u64)| json!({"snapshot": name, "time_us": time_us});
     let receiving = volume.receiving.as_ref().map(|Receiving { snapshot, base, token, .. }| {
         json!({"snapshot": snapshot, "base": base, "resume_token": token.to_string()})
@@ -99,6 +100,7 @@ fn to_json(volume: &VolumeInfo) -> serde_json::Value {
     json!({
         "volume": name,
         "bytes": bytes,
+        "block_bytes": block_size.bytes(),
         "shows_time_us": fixed_at,
         "history": past::history_json(volume),
         "receiving": receiving,

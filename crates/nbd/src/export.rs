@@ -95,8 +95,12 @@ pub struct Export {
     pub multi_connection: bool,
     /// Whether it is refused on connections without TLS.
     pub tls_only: bool,
-    /// Offsets and lengths are multiples of this, a power of two up to 65,536.
+    /// Clients are told that offsets and lengths are multiples of this, a power of two up to
+    /// 65,536.
     pub block_bytes_min: u32,
+    /// Whether requests that are no multiples of `block_bytes_min` are performed, too. Otherwise
+    /// they fail.
+    pub unaligned: bool,
     /// Requests of multiples of this are efficient: a power of two, at least 512 and at least
     /// `block_bytes_min`, at most [`Config::payload_bytes_max`](crate::Config::payload_bytes_max).
     pub block_bytes_preferred: u32,
@@ -118,6 +122,7 @@ impl Export {
             multi_connection: false,
             tls_only: false,
             block_bytes_min: 1,
+            unaligned: false,
             block_bytes_preferred: 4096,
             contexts: Vec::new(),
         }
@@ -151,7 +156,7 @@ impl Export {
 
     /// Whether a client that did not ask for block sizes may use requests that do not fit them.
     pub(crate) fn has_unusual_sizes(&self, payload_bytes_max: u32) -> bool {
-        self.block_bytes_min > 1 || payload_bytes_max < PAYLOAD_BYTES_DEFAULT
+        (self.block_bytes_min > 1 && !self.unaligned) || payload_bytes_max < PAYLOAD_BYTES_DEFAULT
     }
 
     /// What the client may use, with what was negotiated.

@@ -322,7 +322,7 @@ fn check_range(
     }
     let minimum = u64::from(rules.export.block_bytes_min);
     let is_aligned = header.offset.is_multiple_of(minimum) && header.length.is_multiple_of(minimum);
-    if is_aligned { Ok(()) } else { Err(ErrorCode::Invalid) }
+    if is_aligned || rules.export.unaligned { Ok(()) } else { Err(ErrorCode::Invalid) }
 }
 
 fn payload_length(length: u64, rules: &Rules<'_>, too_long: ErrorCode) -> Result<u32, ErrorCode> {

@@ -9,6 +9,7 @@
 //! its entries are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +18,8 @@ use upsweep::{Batch, Durability, Store, Table, Ticket};
 use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
 use crate::error::Error;
 use crate::rows::{
-    BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange, SettledRow,
-    SnapshotRow, VolumeRow, decode, malformed,
+    BlockSize, BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange,
+    SettledRow, SnapshotRow, VolumeRow, decode, malformed,
 };
 use crate::stream::{Header, Identity};
 use crate::trim::BranchNeeds;
@@ -26,7 +27,7 @@ use crate::versions::Kept;
 
 const TABLE: &str = "volumes/catalog";
 const NAME_BYTES_MAX: usize = 128;
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The catalog in memory, and its table.
 pub struct Catalog {
@@ -129,10 +130,17 @@ pub fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// Checks the size of a volume.
-pub fn check_size(bytes: u64) -> Result<(), Error> {
-    let blocks = bytes / BLOCK_BYTES;
-    let fits = bytes.is_multiple_of(BLOCK_BYTES) && (1..=BLOCKS_MAX).contains(&blocks);
-    if fits { Ok(()) } else { Err(Error::BadSize(bytes)) }
+pub fn check_size(bytes: u64, block_size: BlockSize) -> Result<(), Error> {
+    let block_bytes = block_size.bytes();
+    let is_possible = (1..=BLOCKS_MAX * BLOCK_BYTES).contains(&bytes);
+    let fits = is_possible && bytes.is_multiple_of(u64::from(block_bytes));
+    if fits { Ok(()) } else { Err(Error::BadSize { bytes, block_bytes }) }
+}
+
+/// The blocks of the map that a range covers in whole or in part; those of a volume, from 0 to its
+/// size. The rest of its last one is not part of the volume, and may have any content.
+pub fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
+    offset / BLOCK_BYTES..(offset + bytes).div_ceil(BLOCK_BYTES)
 }
 
 impl Rows {
@@ -294,6 +302,11 @@ impl Catalog {
         self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
     }
 
+    /// The logical block size of a volume.
+    pub fn block_size(&self, name: &str) -> Result<BlockSize, Error> {
+        Ok(self.rows.volumes[&self.number(name)?].block_size)
+    }
+
     /// The volume of this name, which can be written.
     pub fn writable(&self, name: &str) -> Result<(u32, VolumeRow), Error> {
         let number = self.number(name)?;
@@ -335,7 +348,10 @@ impl Catalog {
                 return Err(Error::ReadOnly(row.name.clone()));
             }
             (Writer::User, _) => bytes,
-            (Writer::Receiver, Some(header)) => bytes.max(header.bytes),
+            // It gets whole blocks.
+            (Writer::Receiver, Some(header)) => {
+                bytes.next_multiple_of(BLOCK_BYTES).max(header.whole_bytes())
+            }
             (Writer::Receiver, None) => return Err(Error::NotReceived(row.name.clone())),
         };
         Ok(Look { branch: Branch(branch), at: Stamp::NOW, bytes })
@@ -408,10 +424,15 @@ impl Catalog {
 
     /// Adds a volume on a branch of its own, which continues `parent`, or one that always shows
     /// what `fixed` says. Returns its number.
-    pub fn add_volume(&mut self, name: &str, begins_as: Beginning<'_>) -> Result<u32, Error> {
+    pub fn add_volume(
+        &mut self,
+        name: &str,
+        block_size: BlockSize,
+        begins_as: Beginning<'_>,
+    ) -> Result<u32, Error> {
         self.check_is_free(name)?;
         let (since, bytes) = (begins_as.since().0, begins_as.bytes());
-        check_size(bytes)?;
+        check_size(bytes, block_size)?;
         let number = self.next_volume;
         let mut changes = Vec::new();
         let (branch, fixed_at) = match begins_as {
@@ -425,7 +446,8 @@ impl Catalog {
         };
         let epochs = vec![Epoch { since, branch: branch.0, bytes }];
         let (name, history) = (name.to_owned(), History::OFF);
-        let row = VolumeRow { name: name.clone(), epochs, fixed_at, history, horizon: 0 };
+        let row =
+            VolumeRow { name: name.clone(), block_size, epochs, fixed_at, history, horizon: 0 };
         changes.push(Key::Volume(number).put(&row));
         self.change(changes)?;
         self.names.insert(name, number);
@@ -559,8 +581,8 @@ impl Catalog {
         stamp: Stamp,
         batch: Batch,
     ) -> Result<Ticket, Error> {
-        check_size(bytes)?;
         let (number, mut row) = self.writable(name)?;
+        check_size(bytes, row.block_size)?;
         let branch = row.now().branch;
         let mut changes: Vec<RowChange> =
             row.begin(Epoch { since: stamp.0, branch, bytes }).into_iter().collect();

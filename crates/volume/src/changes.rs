@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS, Stamp};
-use crate::catalog::{Look, Past};
+use crate::catalog::{Look, Past, blocks_of};
 use crate::error::Error;
 use crate::stamps::Looking;
 use crate::versions::Seen;
@@ -21,6 +21,9 @@ pub struct Changes<'a> {
     /// What is compared; each must be kept until the end.
     looks: Vec<Look>,
     lines: [Vec<(Branch, Stamp)>; 2],
+    /// The larger size of both, in bytes.
+    bytes: u64,
+    /// What is yet to be compared.
     blocks: Range<u64>,
     found: VecDeque<Range<u64>>,
 }
@@ -53,7 +56,7 @@ impl Volumes {
             };
             Ok::<_, Error>([from, to])
         })?;
-        let blocks = 0..from.bytes.max(to.bytes) / BLOCK_BYTES;
+        let blocks = blocks_of(0, from.bytes.max(to.bytes));
         Ok(Changes::new(inner, Some(looking), volume, Some(from), to, blocks))
     }
 }
@@ -69,9 +72,10 @@ impl<'a> Changes<'a> {
         blocks: Range<u64>,
     ) -> Self {
         let lines = [from.map(|from| inner.line(from)).unwrap_or_default(), inner.line(to)];
-        let looks = from.into_iter().chain([to]).collect();
+        let looks: Vec<Look> = from.into_iter().chain([to]).collect();
+        let bytes = looks.iter().map(|look| look.bytes).fold(0, u64::max);
         let (volume, found) = (volume.to_owned(), VecDeque::new());
-        Self { inner, looking, volume, looks, lines, blocks, found }
+        Self { inner, looking, volume, looks, lines, bytes, blocks, found }
     }
 
     /// The second moment.
@@ -133,6 +137,6 @@ impl Iterator for Changes<'_> {
             }
         }
         let Range { start, end } = self.found.pop_front()?;
-        Some(Ok(start * BLOCK_BYTES..end * BLOCK_BYTES))
+        Some(Ok(start * BLOCK_BYTES..(end * BLOCK_BYTES).min(self.bytes)))
     }
 }

@@ -30,8 +30,16 @@ pub enum Error {
     #[error("{0:?} must have 1 to 128 bytes, no control characters, and neither '/' nor '@'")]
     BadName(String),
     /// A size that no volume can have.
-    #[error("{0} bytes; the size of a volume is a multiple of 4,096 up to 16 PiB, and not 0")]
-    BadSize(u64),
+    #[error(
+        "{bytes} bytes; the size of a volume with blocks of {block_bytes} bytes is a multiple of \
+         that, up to 16 PiB, and not 0"
+    )]
+    BadSize {
+        /// The size in bytes.
+        bytes: u64,
+        /// The logical block size in bytes.
+        block_bytes: u32,
+    },
     /// A range that is not inside the volume.
     #[error("{bytes} bytes at {offset} are not inside the volume of {volume_bytes} bytes")]
     OutOfRange {

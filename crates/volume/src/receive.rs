@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use upsweep::Durability;
 
 use crate::address::Stamp;
-use crate::catalog::{Beginning, Catalog, Past, Writer};
+use crate::catalog::{Beginning, Catalog, Past, Writer, check_size};
 use crate::error::Error;
 use crate::rows::{Epoch, Key, RowChange, SnapshotRow, VolumeRow};
 use crate::stream::{Decoder, Header, Record, ResumeToken, Totals};
@@ -205,7 +205,7 @@ impl Receiver {
         let Volume { inner, number, .. } = &self.volume;
         // Nothing is left beyond the end of a volume that has become smaller.
         let bytes = inner.catalog.read().written(*number, Writer::Receiver)?.bytes;
-        let kept = self.header.bytes;
+        let kept = self.header.whole_bytes();
         if kept < bytes {
             self.volume.zero(kept, bytes - kept, Acknowledge::Written)?;
         }
@@ -232,7 +232,7 @@ impl Catalog {
             return match &header.base {
                 Some(_) => Err(Error::NoVolume(volume())),
                 None if header.start > 0 => Err(Error::NotReceived(volume())),
-                None => self.add_volume(name, Beginning::Received { header, since: now }),
+                None => self.add_volume(name, header.block_size, Beginning::Received { header, since: now }),
             };
         };
         if let Some(known) = self.rows.receiving.get(&number) {
@@ -247,6 +247,7 @@ impl Catalog {
         if row.history.is_on() {
             return Err(Error::KeepsHistory(volume()));
         }
+        check_size(header.bytes, row.block_size)?;
         self.check_snapshot_is_free(number, &header.name)?;
         let last = Stamp(self.activities[&number].last.load(Ordering::Relaxed));
         let is_unchanged = |of: Unchanged| of.epoch == *row.now() && last <= of.until;

@@ -32,11 +32,35 @@ impl History {
     }
 }
 
+/// The logical block size of a volume: its size is a multiple, and clients are told to keep their
+/// requests to multiples. The library itself takes any requests, whatever it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockSize {
+    /// 512 bytes, which every client can keep to.
+    #[default]
+    Bytes512,
+    /// 4,096 bytes, of which no request needs a read before it writes.
+    Bytes4096,
+}
+
+impl BlockSize {
+    /// In bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::Bytes512 => 512,
+            Self::Bytes4096 => 4096,
+        }
+    }
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRow {
     /// Its name.
     pub name: String,
+    /// Its logical block size, which nothing changes.
+    pub block_size: BlockSize,
     /// What it looks at now, last, and what it looked at in its history.
     pub epochs: Vec<Epoch>,
     /// The moment that it shows; `None`: the present, which can be written.
@@ -295,6 +319,7 @@ mod tests {
         let epoch = |since, branch, bytes| Epoch { since, branch, bytes };
         let mut row = VolumeRow {
             name: "disk".to_owned(),
+            block_size: BlockSize::default(),
             epochs: vec![epoch(10, 1, 4096), epoch(20, 1, 8192), epoch(30, 2, 8192)],
             fixed_at: None,
             history: History { bytes: Some(1), ..History::OFF },

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::address::{BLOCK_BYTES, Branch, Stamp};
-use crate::catalog::{Catalog, Look, Past};
+use crate::catalog::{Catalog, Look, Past, blocks_of};
 use crate::changes::Changes;
 use crate::error::Error;
 use crate::rows::Key;
@@ -55,8 +55,9 @@ impl Volumes {
                 Ok::<_, Error>((look, Base { identity, name: name_of(Some(past), look) }))
             });
             let (from, base) = base.transpose()?.unzip();
-            let target = catalog.identity(volume, at, to)?;
-            let header = Header { target, name: name_of(at, to), bytes: to.bytes, base, start: 0 };
+            let (target, name) = (catalog.identity(volume, at, to)?, name_of(at, to));
+            let (block_size, bytes) = (catalog.block_size(volume)?, to.bytes);
+            let header = Header { target, name, block_size, bytes, base, start: 0 };
             [Some(to), from].into_iter().flatten().for_each(|look| catalog.hold(look));
             let (inner, volume) = (Arc::clone(inner), volume.to_owned());
             Ok::<_, Error>(Sending { inner, volume, from, to, header })
@@ -86,7 +87,7 @@ impl Sending {
     /// # Errors
     /// [`Error::OtherMoment`] if the token is for another moment, or another volume.
     pub fn resume(mut self, token: ResumeToken) -> Result<Self, Error> {
-        if token.target != self.header.target || token.start > self.header.bytes {
+        if token.target != self.header.target || token.start > self.header.whole_bytes() {
             return Err(Error::OtherMoment(self.volume.clone()));
         }
         self.header.start = token.start;
@@ -101,14 +102,15 @@ impl Sending {
     /// and can be resumed.
     pub fn write_to(&self, out: impl Write) -> Result<Totals, Error> {
         let Self { inner, volume, from, to, header } = self;
-        let blocks = header.start / BLOCK_BYTES..to.bytes / BLOCK_BYTES;
+        let blocks = header.start / BLOCK_BYTES..blocks_of(0, to.bytes).end;
         let changes = Changes::new(inner, None, volume, *from, *to, blocks);
         let mut parts = Parts { encoder: Encoder::new(out, header)?, zeros: None };
         let mut buffer = vec![0; DATA_BYTES_MAX];
         for range in changes {
             let range = range?;
-            for offset in range.clone().step_by(DATA_BYTES_MAX) {
-                let bytes = (range.end - offset).min(DATA_BYTES_MAX as u64);
+            let end = range.end.next_multiple_of(BLOCK_BYTES);
+            for offset in (range.start..end).step_by(DATA_BYTES_MAX) {
+                let bytes = (end - offset).min(DATA_BYTES_MAX as u64);
                 let data = &mut buffer[..bytes as usize];
                 inner.read_kept(*to, offset, data)?;
                 // A volume that is received in full begins with zeros.

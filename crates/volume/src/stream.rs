@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::BLOCK_BYTES;
 use crate::catalog::{check_name, check_size};
 use crate::error::Error;
+use crate::rows::BlockSize;
 
 const MAGIC: &[u8; 12] = b"upsweep-send";
 const VERSION: u32 = 1;
@@ -67,6 +68,8 @@ pub struct Header {
     pub target: Identity,
     /// The name of the snapshot that the receiver gets of it.
     pub name: String,
+    /// The logical block size of the volume.
+    pub block_size: BlockSize,
     /// The size of the volume then, in bytes.
     pub bytes: u64,
     /// The moment since which it has what changed; `None`: it has everything.
@@ -146,13 +149,18 @@ impl Header {
         ResumeToken { target: self.target, start: self.start }
     }
 
+    /// The size of the volume then in whole blocks of the map.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.bytes.next_multiple_of(BLOCK_BYTES)
+    }
+
     fn check(&self) -> Result<(), String> {
-        check_size(self.bytes).map_err(|error| error.to_string())?;
+        check_size(self.bytes, self.block_size).map_err(|error| error.to_string())?;
         let names = [&self.name].into_iter().chain(self.base.as_ref().map(|base| &base.name));
         for name in names {
             check_name(name).map_err(|error| error.to_string())?;
         }
-        let is_inside = self.start.is_multiple_of(BLOCK_BYTES) && self.start <= self.bytes;
+        let is_inside = self.start.is_multiple_of(BLOCK_BYTES) && self.start <= self.whole_bytes();
         if is_inside { Ok(()) } else { Err(format!("it begins at {} of the volume", self.start)) }
     }
 }
@@ -287,7 +295,8 @@ impl<R: Read> Decoder<R> {
             return Err(bad(0, &known));
         }
         let empty = Identity { store: 0, branch: 0, stamp: 0 };
-        let header = Header { target: empty, name: String::new(), bytes: 0, base: None, start: 0 };
+        let (name, block_size) = (String::new(), BlockSize::default());
+        let header = Header { target: empty, name, block_size, bytes: 0, base: None, start: 0 };
         let mut decoder = Self {
             input,
             header,
@@ -353,7 +362,7 @@ impl<R: Read> Decoder<R> {
         };
         let (offset, bytes) = record.range();
         let is_whole = [offset, bytes].iter().all(|number| number.is_multiple_of(BLOCK_BYTES));
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.header.bytes);
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.header.whole_bytes());
         match end {
             Some(end) if is_whole && bytes > 0 && offset >= self.next => self.next = end,
             _ => return Err(bad(at, &format!("{bytes} bytes at {offset} are out of place"))),

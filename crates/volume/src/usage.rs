@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS};
-use crate::catalog::Rows;
+use crate::catalog::{Rows, blocks_of};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::rows::History;
@@ -187,7 +187,7 @@ impl Inner {
             look => look?,
         };
         let line = self.line(look);
-        let (mut next, blocks, mut shown) = (0, look.bytes / BLOCK_BYTES, 0);
+        let (mut next, blocks, mut shown) = (0, blocks_of(0, look.bytes).end, 0);
         while next < blocks {
             let chunks = next / CHUNK_BLOCKS..=(blocks - 1) / CHUNK_BLOCKS;
             let end = self.part_end(line.iter().map(|(branch, _)| *branch), chunks)?;

@@ -9,7 +9,7 @@ use upsweep::layers::device::{Buffer, Class};
 use crate::address::{
     BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
 };
-use crate::catalog::{Activity, Look, Writer};
+use crate::catalog::{Activity, Look, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
@@ -84,11 +84,6 @@ pub enum ExtentKind {
         /// what that was cloned from, and so on.
         depth: u16,
     },
-}
-
-/// Blocks that a request covers in whole or in part.
-fn blocks_of(offset: u64, bytes: u64) -> Range<u64> {
-    offset / BLOCK_BYTES..(offset + bytes).div_ceil(BLOCK_BYTES)
 }
 
 /// Checks that a range is inside a volume of this size.
@@ -166,23 +161,29 @@ impl Volume {
     /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`]
     /// or [`Error::NoSnapshot`] if it has been deleted; [`Error::Store`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let blocks = blocks_of(offset, into.len() as u64);
-        if offset.is_multiple_of(BLOCK_BYTES) && (into.len() as u64).is_multiple_of(BLOCK_BYTES) {
-            return self.read_blocks(offset, blocks, into);
+        let bytes = into.len() as u64;
+        if offset.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES) {
+            return self.read_blocks(offset, bytes, into);
         }
-        self.check(offset, into.len() as u64)?;
-        let mut whole = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
-        let from = (offset - blocks.start * BLOCK_BYTES) as usize;
-        self.read_blocks(offset, blocks, &mut whole)?;
-        into.copy_from_slice(&whole[from..from + into.len()]);
+        let whole = self.read_around(offset, bytes)?;
+        into.copy_from_slice(&whole[(offset % BLOCK_BYTES) as usize..][..into.len()]);
         Ok(())
     }
 
-    /// Reads whole blocks; `offset` is for messages.
-    fn read_blocks(&self, offset: u64, blocks: Range<u64>, into: &mut [u8]) -> Result<(), Error> {
+    /// The blocks that a range covers in whole or in part.
+    fn read_around(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+        self.check(offset, bytes)?;
+        let blocks = blocks_of(offset, bytes);
+        let mut whole = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
+        self.read_blocks(offset, bytes, &mut whole)?;
+        Ok(whole)
+    }
+
+    /// Reads the blocks that a range covers in whole or in part.
+    fn read_blocks(&self, offset: u64, bytes: u64, into: &mut [u8]) -> Result<(), Error> {
+        let blocks = blocks_of(offset, bytes);
         for _ in 0..READ_TRIES {
             let _looking = self.inner.stamps.look();
-            let bytes = blocks.end * BLOCK_BYTES - offset;
             let look = self.check(offset, bytes)?;
             let sight = self.inner.see(&self.inner.line(look), blocks.clone())?;
             let is_read = self.inner.read_seen(look.branch, &sight, blocks.clone(), into)?;
@@ -243,11 +244,28 @@ impl Volume {
             return self.write_blocks(blocks, data, acknowledge);
         }
         let _locks = self.inner.partial.lock();
-        let mut whole = vec![0; whole_bytes as usize];
-        let from = (offset - blocks.start * BLOCK_BYTES) as usize;
-        self.read_blocks(blocks.start * BLOCK_BYTES, blocks.clone(), &mut whole)?;
-        whole[from..from + data.len()].copy_from_slice(data);
+        let mut whole = self.read_around(offset, data.len() as u64)?;
+        whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(data);
         self.write_blocks(blocks, &whole, acknowledge)
+    }
+
+    /// Makes the rest of the last block zero, which a larger volume shows. The caller holds the
+    /// lock of partial writes.
+    pub(crate) fn clear_rest(&self) -> Result<(), Error> {
+        let bytes = self.bytes()?;
+        let used = bytes % BLOCK_BYTES;
+        if used == 0 {
+            return Ok(());
+        }
+        let mut whole = self.read_around(bytes - used, used)?;
+        let rest = &mut whole[used as usize..];
+        if rest.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        rest.fill(0);
+        let block = blocks_of(bytes - used, used);
+        // Before the size is, which is recorded durably.
+        self.write_blocks(block, &whole, Acknowledge::Durable)
     }
 
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
@@ -287,7 +305,8 @@ impl Volume {
         let catalog = self.inner.catalog.read();
         let Look { branch, bytes, .. } = catalog.written(self.number, self.writer)?;
         let (offset, length) = (blocks.start, blocks.end - blocks.start);
-        check_range(bytes, offset * BLOCK_BYTES, length * BLOCK_BYTES)?;
+        let whole_bytes = bytes.next_multiple_of(BLOCK_BYTES);
+        check_range(whole_bytes, offset * BLOCK_BYTES, length * BLOCK_BYTES)?;
         let activity = Arc::clone(&catalog.activities[&self.number]);
         Ok(Entered { _gate: gate, branch, activity })
     }

@@ -13,14 +13,14 @@ use upsweep::{Durability, Seq, Store, Table};
 use crate::address::{
     BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
 };
-use crate::catalog::{Beginning, Catalog, Look, Past, Writer};
+use crate::catalog::{Beginning, Catalog, Look, Past, Writer, blocks_of};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::{Payload, Slot};
 use crate::receive::Receiving;
 use crate::rounds::Rounds;
-use crate::rows::{History, MomentKind, MomentRow, SettledRow, VolumeRow};
+use crate::rows::{BlockSize, History, MomentKind, MomentRow, SettledRow, VolumeRow};
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
@@ -75,6 +75,8 @@ pub struct Inner {
 pub struct VolumeInfo {
     /// Its name.
     pub name: String,
+    /// Its logical block size.
+    pub block_size: BlockSize,
     /// Its size in bytes.
     pub bytes: u64,
     /// The moment that it shows, in microseconds since the Unix epoch; `None`: the present.
@@ -189,6 +191,7 @@ impl Volumes {
         let catalog = self.inner.catalog.read();
         let info = |(number, row): (&u32, &VolumeRow)| VolumeInfo {
             name: row.name.clone(),
+            block_size: row.block_size,
             bytes: row.now().bytes,
             fixed_at: row.fixed_at,
             snapshots: catalog
@@ -205,14 +208,30 @@ impl Volumes {
         list
     }
 
-    /// Makes an empty volume, all of which reads as zeros. Cost: a log record.
+    /// Makes an empty volume of the default block size, all of which reads as zeros. Cost: a log
+    /// record.
     ///
     /// # Errors
     /// [`Error::BadName`]; [`Error::BadSize`]; [`Error::VolumeExists`]; [`Error::Store`].
     pub fn create(&self, name: &str, bytes: u64) -> Result<Volume, Error> {
+        self.create_with(name, bytes, BlockSize::default())
+    }
+
+    /// As [`Volumes::create`], with this logical block size, of which `bytes` is a multiple. Its
+    /// clones and views have the same.
+    ///
+    /// # Errors
+    /// As [`Volumes::create`].
+    pub fn create_with(
+        &self,
+        name: &str,
+        bytes: u64,
+        block_size: BlockSize,
+    ) -> Result<Volume, Error> {
         let inner = &self.inner;
         inner.between(|since| {
-            inner.catalog.write().add_volume(name, Beginning::Empty { bytes, since })
+            let begins_as = Beginning::Empty { bytes, since };
+            inner.catalog.write().add_volume(name, block_size, begins_as)
         })?;
         self.volume(name)
     }
@@ -258,7 +277,8 @@ impl Volumes {
                 Some(past) => catalog.past(volume, past, since)?,
                 None => catalog.present(volume, since)?,
             };
-            catalog.add_volume(name, Beginning::Clone { of, since })
+            let block_size = catalog.block_size(volume)?;
+            catalog.add_volume(name, block_size, Beginning::Clone { of, since })
         })?;
         self.volume(name)
     }
@@ -273,7 +293,8 @@ impl Volumes {
         inner.between(|now| {
             let mut catalog = inner.catalog.write();
             let look = catalog.past(volume, past, now)?;
-            catalog.add_volume(name, Beginning::View(look))
+            let block_size = catalog.block_size(volume)?;
+            catalog.add_volume(name, block_size, Beginning::View(look))
         })?;
         self.volume(name)
     }
@@ -305,10 +326,14 @@ impl Volumes {
     /// [`Error::NoVolume`]; [`Error::BadSize`]; [`Error::ReadOnly`]; [`Error::Store`].
     pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
         let inner = &self.inner;
+        // So that nobody writes what another one has cleared.
+        let _no_parts = inner.partial.lock();
+        inner.catalog.read().writable(volume)?;
+        self.volume(volume)?.clear_rest()?;
         inner.between(|stamp| {
             let mut catalog = inner.catalog.write();
             let shown = catalog.shown(catalog.number(volume)?)?;
-            let cut = bytes / BLOCK_BYTES..shown.bytes / BLOCK_BYTES;
+            let cut = blocks_of(0, bytes).end..blocks_of(0, shown.bytes).end;
             let entry = |span| Entry { span, stamp, content: Content::Zero };
             let zeros: Vec<Entry> = spans(cut, LEVEL_MAX).map(entry).collect();
             let mut batch = inner.store.batch();

@@ -2,8 +2,8 @@
 
 use upsweep::Store;
 use upsweep_volume::{
-    Acknowledge, BLOCK_BYTES, Error, Extent, ExtentKind, History, MomentKind, Past, Usage, Volume,
-    Volumes,
+    Acknowledge, BLOCK_BYTES, BlockSize, Error, Extent, ExtentKind, History, MomentKind, Past,
+    Usage, Volume, Volumes,
 };
 
 const MIB: u64 = 1 << 20;
@@ -63,8 +63,14 @@ fn a_volume_of_any_size_takes_nothing_until_it_is_written() {
     assert_eq!(read(&large, (16 << 50) - 4096, 4096), [0; 4096]);
     // One segment for it, and one to spare.
     assert_eq!(store.status().reserved_bytes, 2 * 64 * BLOCK_BYTES);
-    for bytes in [0, 4095, (16 << 50) + 4096] {
-        assert_eq!(volumes.create("none", bytes).err(), Some(Error::BadSize(bytes)));
+    for (block_size, sizes) in [
+        (BlockSize::Bytes512, [0, 511, (16 << 50) + 512]),
+        (BlockSize::Bytes4096, [0, 4608, (16 << 50) + 4096]),
+    ] {
+        for bytes in sizes {
+            let expected = Error::BadSize { bytes, block_bytes: block_size.bytes() };
+            assert_eq!(volumes.create_with("none", bytes, block_size).err(), Some(expected));
+        }
     }
 }
 
@@ -282,6 +288,68 @@ fn snapshots_are_read_without_a_clone() {
     volumes.delete("other").expect("deleted");
     assert!(matches!(again.read(0, &mut [0]), Err(Error::NoVolume(_))));
     assert!(matches!(again.status(0, 1), Err(Error::NoVolume(_))));
+}
+
+#[test]
+fn a_volume_may_end_within_a_block() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", 8192 + 512).expect("made");
+    let size = 8192 + 512;
+    write(&disk, 0, &vec![1; size]);
+    assert_eq!(read(&disk, 0, size), vec![1; size]);
+    assert_eq!(
+        disk.status(8192, 512),
+        Ok(vec![Extent { bytes: 512, kind: ExtentKind::Data { depth: 0 } }])
+    );
+    for (offset, bytes) in [(8192, 4096), (size as u64, 1)] {
+        let refused = Err(Error::OutOfRange { offset, bytes, volume_bytes: size as u64 });
+        assert_eq!(disk.read(offset, &mut vec![0; bytes as usize]), refused);
+        assert_eq!(disk.write(offset, &vec![0; bytes as usize], Acknowledge::Written), refused);
+        assert_eq!(disk.zero(offset, bytes, Acknowledge::Written), refused);
+    }
+    volumes.snapshot(&["disk"], "full").expect("taken");
+    let usage = volumes.usage().expect("readable").volumes[0].clone();
+    assert_eq!((usage.bytes, usage.own_bytes), (size as u64, 3 * BLOCK_BYTES));
+    // What a smaller one has lost, a larger one does not show.
+    volumes.resize("disk", 4096 + 1024).expect("smaller");
+    assert!(matches!(disk.read(4096 + 1024, &mut [0]), Err(Error::OutOfRange { .. })));
+    volumes.resize("disk", 2048).expect("smaller");
+    volumes.resize("disk", 16384).expect("larger");
+    assert_eq!(read(&disk, 0, 16384), [vec![1; 2048], vec![0; 16384 - 2048]].concat());
+    let clone = volumes.clone_volume("disk", Some(Past::Snapshot("full")), "clone").expect("made");
+    assert_eq!(read(&clone, 0, size), vec![1; size]);
+    let all = |changes| -> Vec<_> {
+        Iterator::map(changes, |range: Result<_, Error>| range.expect("readable")).collect()
+    };
+    let changes = volumes.changes("disk", Past::Snapshot("full"), None).expect("there");
+    assert_eq!(all(changes), vec![0..12288]);
+    volumes.roll_back("disk", Past::Snapshot("full")).expect("rolled back");
+    write(&disk, 8192, &[2; 512]);
+    let changes = volumes.changes("disk", Past::Snapshot("full"), None).expect("there");
+    assert_eq!(all(changes), vec![8192..8704]);
+    // A view is not written to, whatever its size.
+    let view = volumes.view("disk", Past::Snapshot("full"), "view").expect("made");
+    assert_eq!(volumes.resize("view", MIB), Err(Error::ReadOnly("view".to_owned())));
+    assert_eq!(read(&view, 0, size), vec![1; size]);
+}
+
+#[test]
+fn clones_and_views_have_the_block_size_of_their_source() {
+    let (_store, volumes) = opened();
+    volumes.create("small", MIB).expect("made");
+    volumes.create_with("large", MIB, BlockSize::Bytes4096).expect("made");
+    volumes.snapshot(&["small", "large"], "one").expect("taken");
+    for of in ["small", "large"] {
+        volumes.clone_volume(of, None, &format!("{of}, cloned")).expect("made");
+        volumes.view(of, Past::Snapshot("one"), &format!("{of}, viewed")).expect("made");
+    }
+    for volume in volumes.list() {
+        let bytes = if volume.name.starts_with("small") { 512 } else { 4096 };
+        assert_eq!(volume.block_size.bytes(), bytes, "{}", volume.name);
+    }
+    let refused = Error::BadSize { bytes: 512, block_bytes: 4096 };
+    assert_eq!(volumes.resize("large, cloned", 512), Err(refused));
+    volumes.resize("small, cloned", 512).expect("smaller");
 }
 
 #[test]

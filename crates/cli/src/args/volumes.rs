@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use upsweep_volume::BlockSize;
 use upsweep_volume::stream::ResumeToken;
 
 use super::{OpenArgs, ShowArgs};
@@ -53,10 +54,25 @@ impl FromStr for VolumeName {
     }
 }
 
+/// The logical block size of a volume, as it is written on the command line.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockBytes(pub(crate) BlockSize);
+
+impl FromStr for BlockBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = text.parse::<Size>().map_or(0, |Size(bytes)| bytes);
+        let known = [BlockSize::Bytes512, BlockSize::Bytes4096];
+        let found = known.into_iter().find(|known| u64::from(known.bytes()) == bytes);
+        found.map(Self).ok_or_else(|| "give 512 or 4096".to_owned())
+    }
+}
+
 #[derive(Subcommand)]
 pub(crate) enum VolumeCommand {
     Create(VolumeCreateArgs),
-    /// Print every volume: its name, its size, whether it can be written, what it keeps of its
+    /// Print every volume: its name, its size, its block size, whether it can be written, what it keeps of its
     /// past, and its snapshots
     #[command(after_help = "\
 Examples:
@@ -118,20 +134,26 @@ impl VolumeCommand {
 #[command(after_help = "\
 Examples:
   upsweep volume create disks.upsweep disk 10GiB
-  upsweep volume create disks.upsweep disk 10GiB --history 24h,100GiB")]
+  upsweep volume create disks.upsweep disk 10GiB --history 24h,100GiB
+  upsweep volume create disks.upsweep disk 10GiB --block-size 4096")]
 pub(crate) struct VolumeCreateArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// Name of the volume: 1 to 128 bytes without control characters, / and @
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Size of the volume, a multiple of 4KiB up to 16PiB
+    /// Size of the volume, a multiple of its block size up to 16PiB
     #[arg(value_name = "SIZE")]
     pub(crate) size: Size,
     /// Keep its past, for a time, up to a number of bytes, or both: 24h, 100GiB, or 24h,100GiB. By
     /// default it keeps its snapshots only; `upsweep volume history` changes that later
     #[arg(long, value_name = "HISTORY")]
     pub(crate) history: Option<Keep>,
+    /// Logical block size, 512 or 4096: what clients keep their requests to. Writes of less than 4
+    /// KiB read a block first. 512 suits every client; with 4096 those who look at it write whole
+    /// blocks. Clones and views have the same, and nothing changes it
+    #[arg(long, value_name = "BYTES", default_value = "512")]
+    pub(crate) block_size: BlockBytes,
 }
 
 /// Take a snapshot of a volume, or of several at the same moment
@@ -248,7 +270,7 @@ pub(crate) struct VolumeResizeArgs {
     /// Name of the volume
     #[arg(value_name = "VOLUME")]
     pub(crate) volume: String,
-    /// Its new size, a multiple of 4KiB up to 16PiB
+    /// Its new size, a multiple of its block size up to 16PiB
     #[arg(value_name = "SIZE")]
     pub(crate) size: Size,
 }

@@ -91,6 +91,9 @@ impl VolumeExports {
         export.read_only = is_fixed || self.read_only.has(&info.name);
         // Volumes are flushed together, and a read sees every write that was answered.
         export.multi_connection = true;
+        export.block_bytes_min = info.block_size.bytes();
+        // Some clients do not look at it, and the volume can do it.
+        export.unaligned = true;
         export.block_bytes_preferred = BLOCK_BYTES as u32;
         export.contexts = vec![Meta::Allocation, Meta::AllocationDepth];
         let bitmaps = bitmaps::names(&volumes, info, snapshot);

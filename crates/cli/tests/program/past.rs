@@ -186,7 +186,10 @@ fn volumes_become_larger_and_smaller() {
         assert_eq!(content(volumes, "copy"), "before");
         assert_eq!(volumes.volume("disk").expect("there").bytes(), Ok(16 << 10));
     });
-    refused(&world.run("volume resize", &["disk", "1000"]), "a multiple of 4,096 up to 16 PiB");
+    refused(
+        &world.run("volume resize", &["disk", "1000"]),
+        "blocks of 512 bytes is a multiple of that",
+    );
     refused(&world.run("volume resize", &["none", "1MiB"]), "no volume \"none\"");
 }
 

@@ -54,13 +54,64 @@ fn nbdinfo_is_told_what_a_volume_can() {
         "can_multi_conn: true",
         "can_trim: true",
         "can_zero: true",
-        "block_size_minimum: 1",
+        "block_size_minimum: 512",
         "block_size_preferred: 4096",
         "base:allocation",
         "qemu:allocation-depth",
     ] {
         assert!(info.contains(line), "{line} is not in {info}");
     }
+    server.stop();
+}
+
+/// Requests below the block size: refused by a library that looks at it, performed for others.
+const SMALL_REQUESTS: &str = "
+def connect(name, strict):
+    h = nbd.NBD()
+    if not strict:
+        h.set_strict_mode(0)
+    h.connect_uri('nbd+unix:///' + name + '?socket=' + socket)
+    return h
+
+for name, least in [('disk', 512), ('large', 4096), ('large@monday', 4096)]:
+    h = connect(name, True)
+    assert h.get_block_size(nbd.SIZE_MINIMUM) == least
+    assert h.get_block_size(nbd.SIZE_PREFERRED) == 4096
+    h.pread(least, 3 * least)
+    try:
+        h.pread(least // 2, 0)
+    except nbd.Error as error:
+        assert error.errno == 'EINVAL', error
+    else:
+        raise AssertionError('it is not told')
+    h.shutdown()
+    h = connect(name, False)
+    if not h.is_read_only():
+        h.pwrite(b'odd', 3 * least - 1)
+        assert h.pread(5, 3 * least - 2) == b'\\0odd\\0'
+    h.shutdown()
+";
+
+#[test]
+fn clients_are_told_the_block_size_of_a_volume() {
+    if !are_there(&["nbdsh", "qemu-io", "nbdinfo"]) {
+        return;
+    }
+    let (world, socket, server) = served();
+    world.ok("volume create", &["disk", "4197376"]);
+    world.ok("volume create", &["large", "4MiB", "--block-size", "4096"]);
+    world.ok("volume snapshot", &["large", "monday"]);
+    let names = format!("socket = '{}'", text(&socket));
+    run("nbdsh", &["-c", &names, "-c", SMALL_REQUESTS]).expect("as told");
+    // It puts blocks together itself, so a guest may have smaller ones.
+    let small = ["write -P 7 512 512", "write -P 8 5k 1k", "read -P 7 512 512", "read -P 8 5k 1k"];
+    qemu_io(&socket, "large", &small).expect("written");
+    // The last block is half of one of 4 KiB.
+    assert_eq!(run("nbdinfo", &["--size", &uri(&socket, "disk")]), Ok("4197376\n".to_owned()));
+    let end =
+        ["write -P 9 4095k 4k", "read -P 9 4095k 4k", "discard 4094k 5k", "read -P 9 4096k 3k"];
+    qemu_io(&socket, "disk", &end).expect("written to the end");
+    qemu_io(&socket, "disk", &["read -P 0 4095k 1k"]).expect_err("only whole blocks of 4 KiB");
     server.stop();
 }
 

@@ -61,16 +61,17 @@ fn volumes_are_made_cloned_renamed_and_deleted() {
         assert_eq!(content(volumes, "copy"), "after ");
         assert_eq!(content(volumes, "disk"), "after ");
     });
-    let expected = "volume          size  access     history  snapshots\n\
-                    copy        10.0 GiB  writable   off\n\
-                    disk        10.0 GiB  writable   off      monday\n\
-                    was         10.0 GiB  writable   off\n";
+    let expected = "volume          size  block  access     history  snapshots\n\
+                    copy        10.0 GiB    512  writable   off\n\
+                    disk        10.0 GiB    512  writable   off      monday\n\
+                    was         10.0 GiB    512  writable   off\n";
     assert_eq!(world.ok("volume list", &[]), expected);
     let json = world.ok("volume list", &["--json"]);
     let lines: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((&lines[1]["volume"], &lines[1]["bytes"]), (&"disk".into(), &(10u64 << 30).into()));
     assert_eq!(lines[1]["snapshots"][0]["snapshot"], "monday");
+    assert_eq!(lines[1]["block_bytes"], 512);
     assert!(lines[1]["snapshots"][0]["time_us"].as_u64().expect("a time") > 1 << 50);
     assert!(lines[1]["shows_time_us"].is_null() && lines[1]["history"].is_null());
     let deleted = world.ok("volume delete", &["disk@monday"]);
@@ -132,6 +133,8 @@ fn commands_on_volumes_are_the_same_with_a_server() {
         ("volume create", &["disk", "2GiB"]),
         ("volume create", &["odd", "4097"]),
         ("volume create", &["a@b", "1GiB"]),
+        ("volume create", &["large", "4608", "--block-size", "4KiB"]),
+        ("volume create", &["large", "1MiB", "--block-size", "4KiB"]),
         ("volume create", &["journal", "64MiB"]),
         ("volume snapshot", &["disk", "monday", "--with", "journal"]),
         ("volume snapshot", &["disk", "monday"]),
@@ -200,7 +203,14 @@ fn a_snapshot_of_several_volumes_is_of_all_or_none() {
 #[test]
 fn wrong_names_and_sizes_are_refused() {
     let world = World::new();
-    refused(&world.run("volume create", &["disk", "4097"]), "a multiple of 4,096 up to 16 PiB");
+    refused(
+        &world.run("volume create", &["disk", "4097"]),
+        "blocks of 512 bytes is a multiple of that",
+    );
+    let large = ["disk", "4608", "--block-size", "4096"];
+    refused(&world.run("volume create", &large), "blocks of 4096 bytes is a multiple of that");
+    let run = world.run("volume create", &["disk", "1MiB", "--block-size", "1024"]);
+    assert!(run.errors.contains("give 512 or 4096"), "{}", run.errors);
     refused(&world.run("volume create", &["a/b", "1GiB"]), "neither '/' nor '@'");
     world.ok("volume create", &["disk", "1GiB"]);
     let run = world.run("volume delete", &["disk@monday"]);

@@ -1,6 +1,6 @@
 //! Cases that break the protocol, each with what has to come of it.
 
-use upsweep_nbd::{Config, End, Violation};
+use upsweep_nbd::{Config, End, Export, Violation};
 
 use crate::client::{self, Asked, Form, Wire, option, request};
 use crate::handshake::{
@@ -194,7 +194,7 @@ fn wrong_requests_fail_and_the_next_one_is_served() {
         ],
     );
     // Longer than the longest payload: never possible on the disk of the tests, so a small limit.
-    let exports = [upsweep_nbd::Export::new("long", 1 << 30)];
+    let exports = [Export::new("long", 1 << 30)];
     let long = |kind, payload| Asked {
         flags: if payload > 0 { 0 } else { 4 },
         kind,
@@ -234,6 +234,32 @@ fn a_read_only_export_is_not_changed_and_its_blocks_are_whole() {
             (0, 0, 512, 512, 0, FINE),
         ],
     );
+}
+
+#[test]
+fn an_export_may_take_requests_that_do_not_fit_its_blocks() {
+    let mut loose = Export::new("loose", SIZE as u64);
+    (loose.block_bytes_min, loose.unaligned) = (4096, true);
+    let exports = [loose];
+    // For a client that did not ask for sizes, too.
+    let config = Config { block_sizes_required: true, ..Config::default() };
+    let mut owner = Owner::new(config, &exports);
+    let asked = |cookie, offset, length| Asked {
+        flags: 0,
+        kind: 0,
+        cookie,
+        offset,
+        length,
+        payload: Vec::new(),
+    };
+    let all = [asked(0, 1, 512), asked(1, SIZE as u64 - 1, 1), asked(2, SIZE as u64 - 1, 2)];
+    owner.run_plainly(&[client::client_flags(3), option(8, b""), option(1, b"loose")]);
+    owner.sent.clear();
+    let parts: Vec<Vec<u8>> = all.iter().map(|asked| request(Form::Structured, asked)).collect();
+    assert_eq!(owner.run_plainly(&parts), None);
+    let replies = client::replies(Form::Structured, &all, &owner.sent).expect("replies");
+    let errors = [0, 1, 2].map(|cookie| replies[&cookie].error);
+    assert_eq!(errors, [None, None, Some((EINVAL, None))]);
 }
 
 #[test]
