@@ -134,6 +134,25 @@ fn an_increment_has_what_has_changed() {
 }
 
 #[test]
+fn the_last_block_of_a_volume_of_sectors_is_sent_too() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", MIB + 1024).expect("made");
+    disk.write(MIB, &[1; 1024], Acknowledge::Written).expect("written");
+    volumes.snapshot(&["disk"], "one").expect("taken");
+    volumes.resize("disk", MIB + 512).expect("resized");
+    disk.write(MIB, &[2; 512], Acknowledge::Written).expect("written");
+    volumes.snapshot(&["disk"], "two").expect("taken");
+    volumes.resize("disk", MIB + 8192).expect("resized");
+    volumes.snapshot(&["disk"], "three").expect("taken");
+    let (_other, target) = opened();
+    for (to, from) in [("one", None), ("two", Some("one")), ("three", Some("two"))] {
+        target.receive("copy", stream(&volumes, to, from).as_slice()).expect("received");
+        assert_eq!(snapshot_of(&target, "copy", to), snapshot_of(&volumes, "disk", to));
+    }
+    assert_eq!(read(&target.volume("copy").expect("there")), read(&disk));
+}
+
+#[test]
 fn a_volume_that_has_another_size_is_received_with_it() {
     let (_store, volumes, _) = source();
     let (_other, target) = opened();
