@@ -676,6 +676,45 @@ fn a_history_takes_the_space_that_it_may() {
     }
 }
 
+/// Lets time pass, and then the work in the background.
+fn wait_and_work(world: &mut World, seconds: u64) {
+    world.bank.with(|devices| {
+        let bank = devices.bank_mut();
+        bank.advance_to(bank.now_us() + seconds * 1_000_000);
+    });
+    world.work_until_done().expect("no fault is injected");
+}
+
+#[test]
+fn what_leaves_a_history_is_given_back_though_nothing_more_is_written() {
+    const MIB: u64 = 1 << 20;
+    let mut world = World::new(1);
+    let window = Some(Duration::from_secs(60));
+    let volume = world.volumes().create("kept", 4 * MIB).expect("made");
+    world.volumes().set_history("kept", History { window, ..History::OFF }).expect("changed");
+    for round in 1..=4 {
+        let data = block_of(round).repeat((4 * MIB / BLOCK_BYTES) as usize);
+        volume.write(0, &data, Acknowledge::Durable).expect("written");
+        wait_and_work(&mut world, 3);
+    }
+    // All of it is in swept blocks, which no later write has swept again.
+    world.store.as_ref().expect("open").0.sweep().expect("swept");
+    wait_and_work(&mut world, 1);
+    let kept = world.volumes().usage().expect("readable").payload_bytes;
+    assert_eq!(kept, 16 * MIB);
+    for _ in 0..8 {
+        wait_and_work(&mut world, 10);
+    }
+    let usage = world.volumes().usage().expect("readable");
+    let reserved = world.store.as_ref().expect("open").0.status().reserved_bytes;
+    assert_eq!(usage.payload_bytes, 4 * MIB);
+    // The present, and some segments that are being filled, or spare.
+    assert!(reserved <= 5 * MIB, "{reserved} bytes are reserved");
+    let mut found = vec![0; BLOCK];
+    volume.read(0, &mut found).expect("readable");
+    assert_eq!(found, block_of(4));
+}
+
 #[test]
 fn a_thousand_moments_are_what_they_were() {
     let mut world = World::new(7);
@@ -712,11 +751,7 @@ fn every_quiet_moment_is_worth_a_return() {
     for round in 1..=4 {
         volume.write(0, &block_of(round), Acknowledge::Written).expect("written");
         expected.push(round);
-        world.bank.with(|devices| {
-            let bank = devices.bank_mut();
-            bank.advance_to(bank.now_us() + 3_000_000);
-        });
-        world.work_until_done().expect("no fault is injected");
+        wait_and_work(&mut world, 3);
     }
     let moments = world.volumes().moments("first").expect("kept");
     let found: Vec<u64> = moments

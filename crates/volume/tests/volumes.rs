@@ -353,6 +353,50 @@ fn clones_and_views_have_the_block_size_of_their_source() {
 }
 
 #[test]
+fn what_a_smaller_size_cut_off_is_zero_once_there_is_more_again() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", 8 * MIB).expect("made");
+    write(&disk, 0, &vec![1; 8 * MIB as usize]);
+    volumes.snapshot(&["disk"], "before").expect("taken");
+    // The cut has spans of blocks, of chunks, and longer ones.
+    volumes.resize("disk", MIB + 4096).expect("smaller");
+    let small = volumes.clone_volume("disk", None, "small").expect("made");
+    volumes.resize("disk", 8 * MIB).expect("larger");
+    volumes.resize("small", 8 * MIB).expect("larger");
+    let before = volumes.view("disk", Past::Snapshot("before"), "before").expect("made");
+    let cut = MIB as usize + 4096;
+    for (volume, tail) in [(&disk, 0), (&small, 0), (&before, 1)] {
+        let found = read(volume, 0, 8 * MIB as usize);
+        assert!(found[..cut].iter().all(|byte| *byte == 1));
+        let wrong = found[cut..].iter().position(|byte| *byte != tail);
+        assert_eq!(wrong, None, "behind the cut of {:?}", volume.name());
+    }
+}
+
+#[test]
+fn what_waits_to_be_written_is_not_cleaned_away() {
+    let (store, volumes) = opened();
+    let disk = volumes.create("disk", 4 * MIB).expect("made");
+    let block = |number: u64| number * BLOCK_BYTES;
+    // 56 of the 64 slots of a home, 16 of which are dead.
+    write(&disk, 0, &vec![1; 40 * 4096]);
+    write(&disk, 0, &vec![2; 16 * 4096]);
+    volumes.flush().expect("flushed");
+    store.sweep().expect("swept");
+    while volumes.work().expect("no fault") {}
+    // The next one stays in memory, and the one after it is in another home.
+    write(&disk, block(100), &[3; 4096]);
+    write(&disk, block(200), &vec![4; 40 * 4096]);
+    while volumes.work().expect("no fault") {}
+    assert_eq!(read(&disk, block(100), 4096), [3; 4096]);
+    volumes.flush().expect("flushed");
+    while volumes.work().expect("no fault") {}
+    assert_eq!(read(&disk, block(100), 4096), [3; 4096]);
+    assert_eq!(read(&disk, 0, 4096), [2; 4096]);
+    assert_eq!(read(&disk, block(16), 4096), [1; 4096]);
+}
+
+#[test]
 fn without_a_history_there_are_no_moments() {
     let (_store, volumes) = opened();
     let disk = volumes.create("disk", MIB).expect("made");
