@@ -15,6 +15,9 @@ pub const BLOCK: usize = 512;
 pub const BAD: usize = SIZE - BLOCK;
 /// This block makes the device panic.
 pub const PANIC: usize = SIZE - 4 * BLOCK;
+/// The kinds of threads that perform requests: those of the server, and those of connections.
+pub const WORKER: &str = "worker";
+pub const CONNECTION: &str = "connection";
 
 struct State {
     content: Vec<u8>,
@@ -26,6 +29,8 @@ struct State {
     /// How long a request waits, and how many have been told.
     delay: Duration,
     delays: usize,
+    /// The kind of the thread that has entered last.
+    thread: &'static str,
 }
 
 /// A disk of [`SIZE`] bytes.
@@ -44,6 +49,7 @@ impl Disk {
             waiting: 0,
             delay: Duration::ZERO,
             delays: 0,
+            thread: "",
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -54,6 +60,11 @@ impl Disk {
 
     pub fn stable(&self) -> Vec<u8> {
         self.state.lock().stable.clone()
+    }
+
+    /// The kind of the thread of the last call.
+    pub fn thread(&self) -> &'static str {
+        self.state.lock().thread
     }
 
     /// Lets calls wait before they have an effect, or lets all that wait go on.
@@ -90,6 +101,10 @@ impl Disk {
     fn enter(&self) -> parking_lot::MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.waiting += 1;
+        state.thread = match std::thread::current().name() {
+            Some("upsweep-nbd-client") => CONNECTION,
+            _ => WORKER,
+        };
         self.changed.notify_all();
         while state.is_shut {
             self.changed.wait(&mut state);

@@ -11,7 +11,7 @@ use upsweep_nbd::server::{Counters, Handle, Listen, Server, ServerConfig, Server
 
 use crate::PATIENCE;
 use crate::client::Client;
-use crate::disk::{Disk, Shelf};
+use crate::disk::{BLOCK, Disk, Shelf, WORKER};
 
 pub struct Running {
     pub handle: Handle,
@@ -58,6 +58,31 @@ impl Running {
         let mut client = self.client();
         client.open("disk");
         client
+    }
+
+    /// A client that has opened the disk and does not wait for replies, as the server knows: its
+    /// requests are left to the workers.
+    pub fn pipelining(&self) -> Client {
+        let mut client = self.opened();
+        self.let_pipeline(&mut client);
+        client
+    }
+
+    /// Sends requests before the replies of others until the server leaves them to the workers.
+    pub fn let_pipeline(&self, client: &mut Client) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.disk().shut(true);
+            let first = client.ask_read(0, BLOCK);
+            self.disk().until_waiting(1);
+            let second = client.ask_read(0, BLOCK);
+            self.disk().shut(false);
+            assert_eq!([first, second].map(|cookie| client.error_of(cookie)), [0, 0]);
+            if self.disk().thread() == WORKER {
+                return;
+            }
+            assert!(Instant::now() < until, "it goes on performing one request at a time");
+        }
     }
 
     /// Waits until its counters are like this.

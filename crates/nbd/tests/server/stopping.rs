@@ -13,7 +13,7 @@ const ESHUTDOWN: u32 = 108;
 #[test]
 fn requests_in_flight_are_finished_and_later_ones_refused() {
     let running = start();
-    let mut client = running.opened();
+    let mut client = running.pipelining();
     let mut handshaking = running.client();
     let idle = running.opened();
     running.disk().shut(true);
@@ -65,7 +65,7 @@ fn a_device_that_hangs_delays_the_end_only_so_long() {
         config.drain_time_max = Duration::from_millis(50);
         config.workers = 2;
     });
-    let mut client = running.opened();
+    let mut client = running.pipelining();
     running.disk().shut(true);
     for slot in 0..5 {
         client.ask_write(slot * BLOCK, &[1; BLOCK]);
@@ -84,6 +84,22 @@ fn a_device_that_hangs_delays_the_end_only_so_long() {
     assert_eq!(shelf.until_closed(1), ["the server stopped"]);
     assert_eq!(handle.counters().requests_in_flight, 0);
     assert_eq!(shelf.disk.content()[..6 * BLOCK].iter().filter(|byte| **byte == 1).count(), 1024);
+}
+
+#[test]
+fn a_lone_request_that_hangs_delays_the_end_no_longer() {
+    let running = start_with(|config| config.drain_time_max = Duration::from_millis(50));
+    let mut client = running.opened();
+    running.disk().shut(true);
+    let cookie = client.ask_write(0, &[1; BLOCK]);
+    running.disk().until_waiting(1);
+    running.handle.stop();
+    let shelf = std::sync::Arc::clone(&running.shelf);
+    assert_eq!(running.join(), Stopped { connections_left: 1, requests_left: 1 });
+    shelf.disk.shut(false);
+    assert_eq!(client.error_of(cookie), 0);
+    assert!(client.is_closed());
+    assert_eq!(shelf.until_closed(1), ["the server stopped"]);
 }
 
 #[test]

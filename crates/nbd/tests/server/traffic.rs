@@ -7,7 +7,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use upsweep_nbd::server::{Address, Kind};
 
 use crate::client::{CACHE, Client, FUA, OPT_LIST, Payload, READ, TRIM, WRITE, WRITE_ZEROES};
-use crate::disk::SIZE;
+use crate::disk::{BLOCK, CONNECTION, SIZE, WORKER};
 use crate::running::{Running, start, start_with};
 
 const CLIENTS: usize = 8;
@@ -188,5 +188,61 @@ fn a_durable_write_is_on_stable_media_when_it_is_answered() {
     assert_eq!(client.error_of(cookie), 0);
     assert_eq!(running.disk().stable()[8192..8704], [0; 512]);
     client.leave();
+    running.stop();
+}
+
+#[test]
+fn a_client_that_waits_for_replies_is_served_by_its_connection_alone() {
+    let running = start();
+    let mut client = running.opened();
+    for slot in 0..100 {
+        let cookie = match slot % 3 {
+            0 => client.ask_write(slot * BLOCK, &[7; BLOCK]),
+            1 => client.ask_read(slot * BLOCK, BLOCK),
+            _ => client.ask_flush(),
+        };
+        assert_eq!(client.error_of(cookie), 0);
+        assert_eq!(running.disk().thread(), CONNECTION, "request {slot}");
+    }
+    // These may take long.
+    for kind in [TRIM, WRITE_ZEROES] {
+        let cookie = client.ask(kind, 0, 0, Payload::Length(BLOCK));
+        assert_eq!((client.error_of(cookie), running.disk().thread()), (0, WORKER));
+    }
+    client.leave();
+    running.stop();
+}
+
+#[test]
+fn a_client_that_does_not_wait_for_a_reply_is_served_in_parallel_from_then_on() {
+    let running = start();
+    for mut client in [running.client(), Client::tcp(running.address)] {
+        client.open("disk");
+        for _ in 0..2 {
+            running.let_pipeline(&mut client);
+            // One after another, as long as it stays the same client.
+            for _ in 0..5 {
+                running.disk().shut(true);
+                let cookies: Vec<u64> = (0..4)
+                    .map(|nth| {
+                        let cookie = client.ask_read(nth * BLOCK, BLOCK);
+                        running.disk().until_waiting(nth + 1);
+                        cookie
+                    })
+                    .collect();
+                running.disk().shut(false);
+                let mut answered: Vec<u64> = (0..4).map(|_| client.answer().cookie).collect();
+                answered.sort_unstable();
+                assert_eq!(answered, cookies);
+            }
+            // It waits for replies again.
+            let lone = (0..100).position(|_| {
+                client.content(0, BLOCK);
+                running.disk().thread() == CONNECTION
+            });
+            assert!(lone.is_some_and(|requests| requests > 0), "{lone:?}");
+        }
+        client.leave();
+    }
     running.stop();
 }

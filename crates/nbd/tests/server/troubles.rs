@@ -80,6 +80,7 @@ fn a_client_that_ends_its_output_still_gets_its_answers() {
     let running = start();
     for mut client in [running.client(), Client::tcp(running.address)] {
         client.open("disk");
+        running.let_pipeline(&mut client);
         running.disk().shut(true);
         let cookies = [client.ask_write(0, &[9; 4096]), client.ask_read(65536, 100_000)];
         client.stream.end_output();
@@ -129,8 +130,8 @@ fn half_a_write_is_none() {
 #[test]
 fn a_client_that_vanishes_with_requests_in_flight_leaves_nothing_behind() {
     let running = start();
+    let mut clients = [running.pipelining(), running.pipelining(), running.pipelining()];
     running.disk().shut(true);
-    let mut clients = [running.opened(), running.opened(), running.opened()];
     for client in &mut clients {
         for slot in 0..20 {
             client.ask_write(slot * BLOCK, &[1; BLOCK]);
