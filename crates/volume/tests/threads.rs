@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use upsweep::Store;
+use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::{CreateOptions, OpenOptions, Store};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Past, Volume, Volumes};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -11,6 +12,8 @@ const WRITERS: u64 = 4;
 /// Blocks of each writer.
 const BLOCKS: u64 = 64;
 const ROUNDS: u64 = 60;
+/// Power cuts, each in a store of its own.
+const CUTS: u64 = 20;
 
 /// A block that says which it is, and in which round it was written.
 fn block_of(block: u64, round: u64) -> Vec<u8> {
@@ -128,5 +131,59 @@ fn every_reader_sees_whole_blocks_that_never_get_older() {
     volume.read(0, &mut found).expect("readable");
     for (block, found) in (0..).zip(found.chunks(BLOCK)) {
         assert_eq!(round_of(block, found), ROUNDS);
+    }
+}
+
+/// Writes a block again and again, flushes each time, and says which rounds were flushed, until
+/// the devices fail.
+fn flush_rounds(volume: &Volume, block: u64, flushed: &AtomicU64) {
+    for round in 1.. {
+        let data = block_of(block, round);
+        let written = volume.write(block * BLOCK_BYTES, &data, Acknowledge::Written);
+        if written.and_then(|()| volume.flush()).is_err() {
+            return;
+        }
+        flushed.store(round, Ordering::Release);
+    }
+}
+
+/// Threads that flush at about the same time share rounds, which must have begun after each of them
+/// had written.
+#[test]
+fn whatever_a_flush_has_covered_is_there_after_a_power_cut() {
+    for seed in 0..CUTS {
+        let memory = MemoryDevices::with_sizes(&[0, 0], seed);
+        let bank = ThreadedDevices::new(HostileDevices::new(memory, seed));
+        let builder = || Store::builder().options(OpenOptions::default().memory_bytes(64 << 20));
+        let sizes = CreateOptions::default().log_bytes(8 << 20);
+        let store = builder().create_on(bank.clone(), 1, &sizes).expect("made");
+        let volumes = Volumes::open_with(&store, 64).expect("opens");
+        let volume = volumes.create("disk", WRITERS * BLOCK_BYTES).expect("made");
+        let flushed: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for (block, flushed) in (0..).zip(&flushed) {
+                let volume = &volume;
+                scope.spawn(move || flush_rounds(volume, block, flushed));
+            }
+            let all = || flushed.iter().map(|round| round.load(Ordering::Acquire)).sum::<u64>();
+            while all() < 20 + seed {
+                std::thread::yield_now();
+            }
+            bank.with(|devices| devices.fail_after(0, FailureKind::All));
+        });
+        // Before the devices forget, or its last writes would arrive later.
+        drop((volume, volumes, store));
+        bank.with(|devices| {
+            devices.power_cut();
+            devices.stop_failing();
+        });
+        let store = builder().open_on(bank.clone()).expect("opens");
+        let volume = Volumes::open(&store).expect("recovers").volume("disk").expect("there");
+        for (block, flushed) in (0..).zip(&flushed) {
+            let mut found = vec![0; BLOCK];
+            volume.read(block * BLOCK_BYTES, &mut found).expect("readable");
+            let (round, flushed) = (round_of(block, &found), flushed.load(Ordering::Acquire));
+            assert!(round >= flushed, "block {block} is of {round}, not {flushed}, seed {seed}");
+        }
     }
 }
