@@ -14,6 +14,7 @@ mod load;
 mod memory;
 mod past;
 mod quarantine;
+mod secure;
 mod serve;
 mod snapshots;
 mod tables;

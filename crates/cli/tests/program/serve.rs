@@ -28,7 +28,8 @@ impl Server {
         Self::of(world.command("serve", arguments))
     }
 
-    fn of(mut command: Command) -> Self {
+    /// Starts it by this command.
+    pub fn of(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the program runs");
         let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut said = String::new();
@@ -37,7 +38,8 @@ impl Server {
         Self { process, said, _output: output }
     }
 
-    fn signal(&self, name: &str) {
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
         signal(&self.process, name);
     }
 
