@@ -26,6 +26,7 @@ struct Summary {
 }
 
 pub(crate) fn run(context: &Context, args: &LoadArgs) -> Result<(), Failure> {
+    tables::check_not_of_volumes(&args.table, "`upsweep serve` lets clients write to one")?;
     // The input comes first: no table is made for a file that is not there.
     let input = Input::open(context, &args.file)?;
     let name = input.name().to_owned();

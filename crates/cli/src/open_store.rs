@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use upsweep::Store;
 use upsweep_volume::{Error, Volumes};
 
-/// A table that a store has once it has had a volume.
+/// A table that a store has once it has had a volume, one of [`upsweep_volume::TABLES`].
 const TABLE: &str = "volumes/catalog";
 
 /// A store that is open, in a server or for one command.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use upsweep::{Error, Kind, RequestError, Store};
+use upsweep_volume::TABLES as VOLUMES;
 
 use crate::args::{CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
 use crate::context::Context;
@@ -10,6 +11,7 @@ use crate::structure::{self, KnownKind, Moment, describe};
 use crate::{output, text};
 
 pub(crate) fn create(context: &Context, args: &CreateTableArgs) -> Result<(), Failure> {
+    check_not_of_volumes(&args.name, "`upsweep volume create` makes one")?;
     let store = context.open_for_upkeep(&args.open)?;
     check_new(&store, &args.name)?;
     structure::create(&store, &args.name, args.kind.0)?;
@@ -17,6 +19,7 @@ pub(crate) fn create(context: &Context, args: &CreateTableArgs) -> Result<(), Fa
 }
 
 pub(crate) fn drop_table(context: &Context, args: &DropTableArgs) -> Result<(), Failure> {
+    check_not_of_volumes(&args.name, "`upsweep volume delete` deletes one")?;
     let (store, name) = (context.open_for_upkeep(&args.open)?, &args.name);
     let moment = Moment::Now(store.clone());
     let kind = moment.kind(name)?;
@@ -62,6 +65,7 @@ pub(crate) fn reclaim(context: &Context, store: &Store, before: u64) -> Result<(
 
 pub(crate) fn clone(context: &Context, args: &CloneArgs) -> Result<(), Failure> {
     let CloneArgs { source, name, .. } = args;
+    check_not_of_volumes(name, "`upsweep volume clone` clones one")?;
     let store = context.open_for_upkeep(&args.open)?;
     let snapshot = args.at.as_deref().map(|at| store.existing_snapshot(at)).transpose()?;
     let moment = snapshot.clone().map_or_else(|| Moment::Now(store.clone()), Moment::Then);
@@ -114,6 +118,7 @@ pub(crate) fn remove_range(context: &Context, args: &RemoveRangeArgs) -> Result<
         let problem = "so no key lies between them; nothing was removed";
         return Err(Failure::Refused(format!("--from {from} is not below --to {to}, {problem}")));
     }
+    check_not_of_volumes(&args.table, "`upsweep volume delete` deletes one")?;
     let (store, name) = (context.open_for_upkeep(&args.open)?, &args.table);
     let kind = Moment::Now(store.clone()).kind(name)?;
     let table = if kind == Kind::table() {
@@ -135,6 +140,18 @@ pub(crate) fn remove_range(context: &Context, args: &RemoveRangeArgs) -> Result<
     };
     context.line(&format!("removed {range} of table {name:?}"))?;
     reclaim(context, &store, before)
+}
+
+/// Refuses to make or change a table of volumes, which would lose them; `instead` says what the
+/// user can do with a volume.
+pub(crate) fn check_not_of_volumes(table: &str, instead: &str) -> Result<(), Failure> {
+    if !table.starts_with(VOLUMES) {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!(
+        "{table:?} is a table of the volumes of a store, which only they change: {instead}; \
+         nothing was changed"
+    )))
 }
 
 /// Refuses a name that is taken.

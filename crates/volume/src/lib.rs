@@ -81,4 +81,4 @@ pub use rows::{BlockSize, History, MomentKind};
 pub use send::Sending;
 pub use usage::{Usage, VolumeUsage};
 pub use volume::{Acknowledge, Extent, ExtentKind, Volume};
-pub use volumes::{MomentInfo, VolumeInfo, Volumes};
+pub use volumes::{MomentInfo, TABLES, VolumeInfo, Volumes};

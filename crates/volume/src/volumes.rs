@@ -26,6 +26,8 @@ use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
 use crate::volume::{OfSnapshot, Volume};
 
+/// What the names of all tables of volumes begin with.
+pub const TABLES: &str = "volumes/";
 /// The table of the map.
 const MAP: &str = "volumes/map";
 /// Chunks whose versions are trimmed in one record.

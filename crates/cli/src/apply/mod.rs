@@ -42,6 +42,7 @@ struct Summary {
 }
 
 pub(crate) fn run(context: &Context, args: &ApplyArgs) -> Result<(), Failure> {
+    tables::check_not_of_volumes(&args.table, "`upsweep serve` lets clients write to one")?;
     context.catch_interrupts()?;
     // The input comes first: no table is made for a file that is not there.
     let mut input = Input::open(context, &args.file)?;

@@ -41,6 +41,34 @@ fn a_backup_says_that_it_lacks_the_content_of_volumes() {
 }
 
 #[test]
+fn commands_for_tables_do_not_change_those_of_volumes() {
+    let world = World::new();
+    world.ok("volume create", &["disk", "1MiB"]);
+    with_volumes(&world, |volumes| write(volumes, "disk", "before"));
+    let lines = world.file("lines", "put\tk\tv\n");
+    for table in ["volumes/map", "volumes/catalog", "volumes/homes", "volumes/new"] {
+        for (command, arguments, verb) in [
+            ("apply", &["--table", table, &lines][..], "upsweep serve"),
+            ("load", &["--table", table, &lines], "upsweep serve"),
+            ("create-table", &[table], "upsweep volume create"),
+            ("drop-table", &[table], "upsweep volume delete"),
+            ("remove-range", &["--all", "--table", table], "upsweep volume delete"),
+            ("clone", &["volumes/map", table], "upsweep volume clone"),
+        ] {
+            let run = world.run(command, arguments);
+            let is_table = format!("{table:?} is a table of the volumes of a store");
+            refused(&run, &is_table);
+            refused(&run, &format!("`{verb}`"));
+            refused(&run, "nothing was changed");
+        }
+    }
+    assert!(world.ok("scan", &["--table", "volumes/catalog"]).contains("volume/"));
+    world.ok("compact", &["--table", "volumes/map"]);
+    assert!(!world.ok("tables", &[]).contains("volumes/new"));
+    with_volumes(&world, |volumes| assert_eq!(content(volumes, "disk"), "before"));
+}
+
+#[test]
 fn volumes_are_made_cloned_renamed_and_deleted() {
     let world = World::new();
     assert_eq!(world.ok("volume list", &[]), "there are no volumes\n");
