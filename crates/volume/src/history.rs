@@ -5,7 +5,8 @@
 //! walk once that is a fair share of what is kept. (Mariner: BOSC paper, section 6.6.1.)
 //!
 //! Now and then a moment is recorded, with the bytes that had been written until then: those that
-//! are worth a return, and the only ones at which the bytes of a history are known.
+//! are worth a return, and the only ones at which the bytes of a history are known. The older they
+//! are, the fewer stay, so a list of them is short however long the history is.
 //!
 //! Invariant: the horizon is recorded before anything is trimmed by it.
 
@@ -16,7 +17,7 @@ use upsweep::Durability;
 use crate::address::{BLOCK_BYTES, Branch, Stamp};
 use crate::catalog::Catalog;
 use crate::error::Error;
-use crate::rows::{Key, MomentKind, MomentRow, RowChange, VolumeRow};
+use crate::rows::{History, Key, MomentKind, MomentRow, RowChange, VolumeRow};
 use crate::volumes::Inner;
 
 /// After so long without a write, in microseconds, the last moment was a quiet one.
@@ -25,6 +26,10 @@ const QUIET_US: u64 = 2_000_000;
 /// always.
 const MOMENTS_PER_HISTORY: u64 = 1000;
 const BETWEEN_MOMENTS_US: u64 = 1_000_000;
+/// Of moments that are at least so old one is kept in an interval of this length, both in
+/// microseconds: one a second, one a minute after an hour, one an hour after a day.
+const INTERVALS_US: [(u64, u64); 3] =
+    [(24 * 3_600_000_000, 3_600_000_000), (3_600_000_000, 60_000_000), (0, 1_000_000)];
 /// The horizon moves in steps of a share of the history.
 const STEPS_PER_HISTORY: u64 = 64;
 /// A branch is walked when what was written before the horizon, since the last walk, is at least
@@ -52,6 +57,37 @@ impl VolumeRow {
     }
 }
 
+/// The moments that can go because others near them stay: of those in one interval the last quiet
+/// one does, or the last one if none was quiet, and all marks. A history that is limited in bytes
+/// is let go moment by moment, so it also keeps one for each of its thousandths.
+fn thinned<'a>(
+    moments: impl Iterator<Item = (Stamp, &'a MomentRow)>,
+    history: History,
+    now_us: u64,
+) -> Vec<Stamp> {
+    let share = history.bytes.map_or(u64::MAX, |most| (most / MOMENTS_PER_HISTORY).max(1));
+    let place = |stamp: Stamp, row: &MomentRow| {
+        let age_us = now_us.saturating_sub(stamp.0);
+        let is_reached = |(least_us, _): &&(u64, u64)| *least_us <= age_us;
+        let (_, interval_us) = INTERVALS_US.iter().find(is_reached).expect("the last one is");
+        (*interval_us, stamp.0 / interval_us, row.written / share)
+    };
+    let (mut gone, mut last) = (Vec::new(), None);
+    for (stamp, row) in moments.filter(|(_, row)| !matches!(row.kind, MomentKind::Mark(_))) {
+        let (place, is_quiet) = (place(stamp, row), row.kind == MomentKind::Quiet);
+        match last {
+            Some((known, _, is_better)) if known == place && is_better && !is_quiet => {
+                gone.push(stamp);
+                continue;
+            }
+            Some((known, other, _)) if known == place => gone.push(other),
+            _ => {}
+        }
+        last = Some((place, stamp, is_quiet));
+    }
+    gone
+}
+
 impl Inner {
     /// Records moments of all volumes that keep a history: the last flush, and quiet ones.
     pub fn record_moments(&self) -> Result<(), Error> {
@@ -77,7 +113,12 @@ impl Inner {
             };
             let is_new = known.is_none_or(|(known, _)| known < stamp) && stamp.0 >= row.horizon;
             if is_new && (is_quiet || row.is_moment_due(stamp, written, known)) {
-                changes.push(Key::Moment(*number, stamp).put(&MomentRow { written, kind }));
+                let new = MomentRow { written, kind };
+                let kept = catalog.rows.moments_of(*number);
+                let kept = kept.filter(|(stamp, _)| row.horizon <= stamp.0);
+                let gone = thinned(kept.chain([(stamp, &new)]), row.history, now_us);
+                changes.extend(gone.into_iter().map(|gone| Key::Moment(*number, gone).remove()));
+                changes.push(Key::Moment(*number, stamp).put(&new));
             }
         }
         if !changes.is_empty() {
@@ -160,5 +201,66 @@ impl Advance {
             }
         }
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+    const DAY: u64 = 24 * 3600 * SECOND;
+    const NOW: u64 = 1_000 * DAY;
+
+    fn moment(at: u64, written: u64, kind: MomentKind) -> (Stamp, MomentRow) {
+        (Stamp(at), MomentRow { written, kind })
+    }
+
+    /// What stays of moments, in seconds before now.
+    fn left(moments: &[(Stamp, MomentRow)], history: History) -> Vec<u64> {
+        let gone = thinned(moments.iter().map(|(at, row)| (*at, row)), history, NOW);
+        let stamps = moments.iter().map(|(stamp, _)| *stamp);
+        stamps.filter(|at| !gone.contains(at)).map(|at| (NOW - at.0) / SECOND).collect()
+    }
+
+    #[test]
+    fn fewer_moments_stay_the_older_they_are() {
+        // One every 10 seconds, for 40 days.
+        let all = (0..40 * 8640).map(|nth| NOW - 40 * DAY + nth * 10 * SECOND);
+        let all: Vec<_> = all.map(|at| moment(at, 0, MomentKind::Quiet)).collect();
+        let left = left(&all, History::OFF);
+        let older = |hours: u64| left.iter().filter(|ago| **ago >= hours * 3600).count();
+        // An interval that is partly older than a limit has a moment on either side of it.
+        assert!((39 * 24..=39 * 24 + 1).contains(&older(24)), "{}", older(24));
+        let of_the_day = older(1) - older(24);
+        assert!((23 * 60..=23 * 60 + 1).contains(&of_the_day), "{of_the_day}");
+        assert_eq!(left.len() - older(1), 360 - 1);
+        assert!(left.windows(2).all(|pair| pair[0] - pair[1] <= 2 * 3600));
+    }
+
+    #[test]
+    fn marks_stay_and_of_others_the_last_quiet_one() {
+        let hour = NOW - 2 * DAY;
+        let mark = || MomentKind::Mark("mark".to_owned());
+        let all = [
+            moment(hour, 0, MomentKind::Quiet),
+            moment(hour + 10 * SECOND, 0, MomentKind::Quiet),
+            moment(hour + 20 * SECOND, 0, mark()),
+            moment(hour + 30 * SECOND, 0, MomentKind::Flush),
+            moment(hour + 40 * SECOND, 0, mark()),
+            moment(hour + 3600 * SECOND, 0, MomentKind::Flush),
+            moment(hour + 3610 * SECOND, 0, MomentKind::Flush),
+        ];
+        let ago = |seconds: u64| 2 * DAY / SECOND - seconds;
+        assert_eq!(left(&all, History::OFF), [ago(10), ago(20), ago(40), ago(3610)]);
+    }
+
+    #[test]
+    fn a_history_of_bytes_keeps_a_moment_for_each_of_its_thousandths() {
+        let all = (0..600).map(|nth| (NOW - 2 * DAY + nth * SECOND, nth * 100));
+        let all: Vec<_> = all.map(|(at, bytes)| moment(at, bytes, MomentKind::Flush)).collect();
+        let history = History { bytes: Some(1_000_000), ..History::OFF };
+        assert_eq!(left(&all, history).len(), 60);
+        assert_eq!(left(&all, History::OFF).len(), 1);
     }
 }

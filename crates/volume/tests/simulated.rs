@@ -4,7 +4,8 @@
 //! After a power cut a block is what it was at the last flush, or anything that was written to it
 //! since; what was acknowledged as durable is there. Volumes that keep a history show every moment
 //! of it as it was, if no power cut came before the next flush. One seed gives one history.
-//! `UPSWEEP_VOLUME_SEEDS=FIRST..END` chooses others than the default.
+//! `UPSWEEP_VOLUME_SEEDS=FIRST..END` chooses others than the default, and
+//! `UPSWEEP_VOLUME_MOMENTS=WRITES` makes one of them longer.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -607,7 +608,7 @@ impl World {
 
 #[test]
 fn a_block_is_what_it_may_be_whatever_crashes() {
-    let seeds = std::env::var("UPSWEEP_VOLUME_SEEDS").unwrap_or_else(|_| "0..30".to_owned());
+    let seeds = std::env::var("UPSWEEP_VOLUME_SEEDS").unwrap_or_else(|_| "0..12".to_owned());
     let (first, end) = seeds.split_once("..").expect("FIRST..END");
     let number = |text: &str| text.parse::<u64>().expect("a number");
     for seed in number(first)..number(end) {
@@ -716,12 +717,15 @@ fn what_leaves_a_history_is_given_back_though_nothing_more_is_written() {
 }
 
 #[test]
-fn a_thousand_moments_are_what_they_were() {
+fn hundreds_of_moments_are_what_they_were() {
+    let writes = std::env::var("UPSWEEP_VOLUME_MOMENTS");
+    let writes: u64 = writes.map_or(1200, |writes| writes.parse().expect("a number"));
     let mut world = World::new(7);
-    let history = History { window: Some(Duration::from_secs(200)), ..History::OFF };
+    // A quarter of what passes, or less.
+    let history = History { window: Some(Duration::from_secs(writes / 20)), ..History::OFF };
     world.volumes().set_history("first", history).expect("changed");
     world.model.get_mut("first").expect("known").history = history;
-    for step in 1..=4000 {
+    for step in 1..=writes {
         world.write().expect("no fault is injected");
         match step % 500 {
             100 | 300 => world.flush().expect("flushed"),
@@ -734,9 +738,9 @@ fn a_thousand_moments_are_what_they_were() {
     world.flush().expect("flushed");
     let moments = &world.model["first"].past;
     let (first, last) = (moments[0].from, moments[moments.len() - 1].to);
-    assert!(last - first > 400_000_000, "only {} us passed", last - first);
+    assert!(last - first > writes * 100_000, "only {} us passed", last - first);
     let mut seen = 0;
-    while seen < 1000 {
+    while seen < writes / 4 {
         seen += world.look_back("first", 100).expect("readable");
     }
 }
@@ -766,4 +770,55 @@ fn every_quiet_moment_is_worth_a_return() {
         })
         .collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn the_list_of_a_history_stays_short() {
+    let mut world = World::new(3);
+    let window = Some(Duration::from_secs(90 * 24 * 3600));
+    world.volumes().set_history("first", History { window, ..History::OFF }).expect("changed");
+    let volume = world.volumes().volume("first").expect("there");
+    let write = |world: &mut World, content: u64, seconds: u64| {
+        volume.write(0, &block_of(content), Acknowledge::Durable).expect("written");
+        world.bank.with(|devices| {
+            let bank = devices.bank_mut();
+            bank.advance_to(bank.now_us() + seconds * 1_000_000);
+        });
+        world.volumes().work().expect("no fault is injected");
+    };
+    // Two days with a moment each ten minutes, and an hour with one each 20 seconds.
+    (1..=288).for_each(|content| write(&mut world, content, 600));
+    (289..=468).for_each(|content| write(&mut world, content, 20));
+    let moments = world.volumes().moments("first").expect("kept");
+    let end = moments.last().expect("some").at;
+    let older = |hours: u64| {
+        moments.iter().filter(|moment| end - moment.at >= hours * 3_600_000_000).count()
+    };
+    assert!((24..=27).contains(&older(24)), "{} of the first day", older(24));
+    let second_day = older(1) - older(24);
+    assert!((23 * 6 - 2..=23 * 6 + 2).contains(&second_day), "{second_day} of the second day");
+    let last_hour = moments.len() - older(1);
+    assert!((178..=180).contains(&last_hour), "{last_hour} of the last hour");
+    // Those that are gone have no row, and can be returned to all the same.
+    world.volumes().flush().expect("flushed");
+    let catalog = world.store.as_ref().expect("open").0.existing_table("volumes/catalog");
+    let catalog = catalog.expect("there");
+    let rows = catalog.iter().filter(|row| row.as_ref().expect("readable").0.starts_with(b"mom"));
+    assert_eq!(rows.count(), moments.len());
+    let before = Past::At(moments[1].at - 1);
+    let look = world.volumes().view("first", before, "look").expect("made");
+    let mut found = vec![0; BLOCK];
+    look.read(0, &mut found).expect("readable");
+    let [content, next] = [&found, &read_at(&world, moments[1].at)]
+        .map(|block| u64::from_le_bytes(*block.first_chunk().expect("a block")));
+    assert_eq!(content + 1, next, "one moment before");
+}
+
+/// The first block of the volume `first` at a moment.
+fn read_at(world: &World, at: u64) -> Vec<u8> {
+    let look = world.volumes().view("first", Past::At(at), "then").expect("made");
+    let mut found = vec![0; BLOCK];
+    look.read(0, &mut found).expect("readable");
+    world.volumes().delete("then").expect("deleted");
+    found
 }
