@@ -34,6 +34,12 @@ pub struct Stamp(pub u64);
 impl Stamp {
     /// After every other one: the present.
     pub const NOW: Self = Self(u64::MAX);
+
+    /// Whether a change can have it: there are later ones before the present.
+    #[must_use]
+    pub fn is_of_a_change(self) -> bool {
+        self.0 <= u64::MAX / 2
+    }
 }
 
 impl Display for Stamp {
@@ -86,6 +92,13 @@ impl Span {
     pub fn blocks(self) -> Range<u64> {
         let bits = u32::from(self.level) * LEVEL_BITS;
         self.index << bits..(self.index + 1) << bits
+    }
+
+    /// Whether a volume can have its blocks.
+    #[must_use]
+    pub fn is_in_bounds(self) -> bool {
+        let bits = u32::from(self.level) * LEVEL_BITS;
+        self.level <= LEVEL_MAX && self.index < BLOCKS_MAX >> bits
     }
 
     /// The span of a level at or above its own that it is in.

@@ -278,6 +278,7 @@ impl Catalog {
             let (key, value) = record?;
             catalog.rows.load(&key, &value)?;
         }
+        catalog.check()?;
         catalog.take_over();
         Ok(catalog)
     }

@@ -17,7 +17,8 @@ use upsweep::layers::runtime::ReservedExtent;
 
 use crate::address::{BLOCK_BYTES, Physical};
 use crate::error::Error;
-use crate::payload::{Part, Payload, key_of_place};
+use crate::home_rows::key_of_place;
+use crate::payload::{Part, Payload};
 use crate::slots::Slots;
 
 /// How much is cleaned.

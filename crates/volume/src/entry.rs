@@ -14,9 +14,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::address::{
-    Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, Stamp, chunk_of,
-};
+use crate::address::{Branch, CHUNK_BLOCKS, CHUNK_LEVEL, Physical, Span, Stamp, chunk_of};
 
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 20;
@@ -140,11 +138,13 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<(Branch, Entry), Malformed> {
         (LONG_PART, _) => Span { level: key[5], index: index_of(&key[6..12]) },
         _ => return Err(Malformed("place in the key")),
     };
-    let is_long = key[4] == LONG_PART;
-    if is_long && !(CHUNK_LEVEL + 1..=LEVEL_MAX).contains(&span.level) {
-        return Err(Malformed("level in the key"));
+    if (key[4] == LONG_PART) != (span.level > CHUNK_LEVEL) || !span.is_in_bounds() {
+        return Err(Malformed("span in the key"));
     }
     let stamp = Stamp(!u64::from_be_bytes(*key.last_chunk().expect("it has 20 bytes")));
+    if !stamp.is_of_a_change() {
+        return Err(Malformed("moment in the key"));
+    }
     let content = if value.is_empty() { Content::Zero } else { payload(span, value)? };
     Ok((branch, Entry { span, stamp, content }))
 }
@@ -181,13 +181,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::address::{BLOCKS_MAX, LEVEL_MAX};
 
     fn any_span() -> impl Strategy<Value = Span> {
-        (0..=LEVEL_MAX, 0..1_u64 << 40).prop_map(|(level, index)| Span { level, index })
+        let block = 0..BLOCKS_MAX;
+        (0..=LEVEL_MAX, block).prop_map(|(level, block)| Span::block(block).at(level))
+    }
+
+    /// Keys of which many are right but for some bytes.
+    fn any_key() -> impl Strategy<Value = Vec<u8>> {
+        let bytes = prop::collection::vec(any::<u8>(), KEY_BYTES);
+        let near = (any::<u32>(), any_span(), any_stamp())
+            .prop_map(|(branch, span, stamp)| key(Branch(branch), span, Stamp(stamp)).to_vec());
+        let changed = (near, 0..KEY_BYTES, any::<u8>()).prop_map(|(mut key, at, bits)| {
+            key[at] ^= bits;
+            key
+        });
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..24), bytes, changed]
+    }
+
+    fn any_stamp() -> impl Strategy<Value = u64> {
+        0..=u64::MAX / 2
     }
 
     fn any_entry() -> impl Strategy<Value = Entry> {
-        (any_span(), any::<u64>(), any::<u64>(), 0..65_000_u16, any::<u32>()).prop_map(
+        (any_span(), any_stamp(), any::<u64>(), 0..65_000_u16, any::<u32>()).prop_map(
             |(span, stamp, home, slot, checksum)| {
                 let blocks = span.blocks();
                 let content = if span.level > CHUNK_LEVEL || checksum % 3 == 0 {
@@ -210,10 +228,16 @@ mod tests {
 
         #[test]
         fn any_bytes_decode_or_are_refused(
-            key in prop::collection::vec(any::<u8>(), 0..24),
-            value in prop::collection::vec(any::<u8>(), 0..80),
+            key in any_key(),
+            value in prop_oneof![
+                Just(Vec::new()),
+                prop::collection::vec(any::<u8>(), 14),
+                prop::collection::vec(any::<u8>(), 0..90),
+            ],
         ) {
             if let Ok((branch, entry)) = decode(&key, &value) {
+                prop_assert!(entry.span.blocks().end <= BLOCKS_MAX);
+                prop_assert!(entry.slots() <= CHUNK_BLOCKS);
                 prop_assert_eq!(&super::key(branch, entry.span, entry.stamp)[..], &key[..]);
                 prop_assert_eq!(super::value(&entry.content), value);
             }
@@ -221,7 +245,7 @@ mod tests {
 
         #[test]
         fn keys_of_a_chunk_are_together_and_later_ones_come_first(
-            chunk in 0..1_u64 << 40, block in 0..16_u64, stamp in 1..u64::MAX,
+            chunk in 0..BLOCKS_MAX / 16, block in 0..16_u64, stamp in 1..u64::MAX,
         ) {
             let branch = Branch(7);
             let [from, to] = keys_of_chunks(branch, chunk..=chunk);

@@ -37,8 +37,8 @@
 //! | `history` | which moments of its past a volume keeps |
 //! | `changes` | what has changed between two moments |
 //! | `sight` | what somebody sees through several branches |
-//! | `rows`, `catalog` | volumes, snapshots, histories, branches |
-//! | `slots`, `payload`, `buffer` | where payload is, and what waits to be written |
+//! | `rows`, `catalog`, `checks` | volumes, snapshots, histories, branches |
+//! | `slots`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
 //! | `stream` | the format of a stream of what a volume was, or of what has changed |
@@ -52,10 +52,12 @@ mod address;
 mod buffer;
 mod catalog;
 mod changes;
+mod checks;
 mod cleaning;
 mod entry;
 mod error;
 mod history;
+mod home_rows;
 mod payload;
 mod receive;
 mod rounds;

@@ -5,9 +5,6 @@
 //! ones move to another segment. Only the record of the home says where its slots are, so nothing
 //! that refers to them has to change.
 //!
-//! Records are in a table: `home, 'p'` has the place, and `home, 'd'` the dead slots, which grow by
-//! bitwise or.
-//!
 //! Invariants: a segment that anyone reads or writes is not given back; a home's place is declared
 //! before anything that refers to its slots.
 
@@ -15,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use serde::{Deserialize, Serialize};
 use upsweep::layers::device::{Buffer, Class, WriteMode};
 use upsweep::layers::runtime::{BlockStore, ReservedExtent};
 use upsweep::layers::structures::modifiers::BIT_OR;
@@ -24,13 +20,12 @@ use upsweep::{Batch, Durability, Store, Table};
 use crate::address::{BLOCK_BYTES, Physical};
 use crate::buffer::{Stretch, WriteBuffer};
 use crate::error::Error;
+use crate::home_rows::{self, HomeRows, PartRow, key_of_dead, key_of_place};
 use crate::slots::Slots;
 use crate::stamps::Change;
 
 /// The table of homes; its space owns the segments.
 const TABLE: &str = "volumes/homes";
-const PLACE: u8 = b'p';
-const DEAD: u8 = b'd';
 /// Slots that are taken between two sweeps at most, in per cent of all.
 const UNSEEN_PERCENT_MAX: u64 = 20;
 /// The longest write that goes through the buffer.
@@ -87,15 +82,6 @@ pub struct Part {
     pub present: Option<Slots>,
 }
 
-/// Where a part of a home is; the record of a home is a list of these.
-#[derive(Serialize, Deserialize)]
-struct PartRow {
-    device: u16,
-    offset: u64,
-    base: u16,
-    present: Option<Slots>,
-}
-
 /// Slots that no one needs any more, by home: they are dead once that is recorded.
 pub type Burial = BTreeMap<u64, Slots>;
 
@@ -132,40 +118,9 @@ pub struct Place {
     pub slots: u16,
 }
 
-/// The key of the place of a home.
-pub fn key_of_place(home: u64) -> [u8; 9] {
-    key(home, PLACE)
-}
-
-fn key(home: u64, kind: u8) -> [u8; 9] {
-    let mut key = [kind; 9];
-    key[..8].copy_from_slice(&home.to_be_bytes());
-    key
-}
-
-/// What the table has of a home.
-struct HomeRows {
-    dead: Slots,
-    /// None if it has been given up.
-    parts: Vec<PartRow>,
-}
-
-/// The rows of all homes.
-fn read_rows(table: &Table, slots_per_home: u16) -> Result<BTreeMap<u64, HomeRows>, Error> {
-    let mut homes = BTreeMap::new();
-    for record in table.iter() {
-        let (key, value) = record?;
-        let malformed = || Error::Tables(format!("home {:02x?}", &*key));
-        let (home, kind) = key.split_first_chunk().ok_or_else(malformed)?;
-        let none = || HomeRows { dead: Slots::none(slots_per_home), parts: Vec::new() };
-        let rows = homes.entry(u64::from_be_bytes(*home)).or_insert_with(none);
-        match kind {
-            [DEAD] => rows.dead = Slots::from_bytes(&value),
-            [PLACE] => rows.parts = postcard::from_bytes(&value).map_err(|_| malformed())?,
-            _ => return Err(malformed()),
-        }
-    }
-    Ok(homes)
+/// The length of a segment in bytes.
+fn bytes_of(slots_per_home: u16) -> u32 {
+    u32::from(slots_per_home) * BLOCK_BYTES as u32
 }
 
 impl Payload {
@@ -174,6 +129,14 @@ impl Payload {
     pub fn open(store: &Store, slots_per_home: u16, last: u64) -> Result<Self, Error> {
         let table = store.table(TABLE)?.with_durability(Durability::Relaxed);
         let segments = store.blocks().extents(table.space())?;
+        let is_other =
+            |segment: &ReservedExtent| segment.extent().bytes != bytes_of(slots_per_home);
+        if let Some(other) = segments.iter().find(|segment| is_other(segment)) {
+            let bytes = other.extent().bytes;
+            return Err(Error::Tables(format!(
+                "a segment of {bytes} bytes, where homes have {slots_per_home} slots"
+            )));
+        }
         let mut segments: BTreeMap<(u16, u64), Arc<ReservedExtent>> = segments
             .into_iter()
             .map(|segment| {
@@ -181,13 +144,18 @@ impl Payload {
                 ((extent.device.0, extent.offset), Arc::new(segment))
             })
             .collect();
-        let homes = read_rows(&table, slots_per_home)?;
-        let mut found = BTreeMap::new();
+        let homes = home_rows::read(&table, slots_per_home)?;
+        let (mut found, mut filled) = (BTreeMap::new(), BTreeMap::new());
         for (number, HomeRows { dead, parts: rows }) in homes {
             let part = |row: PartRow| {
                 let missing = || Error::Tables(format!("a segment of home {number} is missing"));
                 let segment = segments.get(&(row.device, row.offset)).ok_or_else(missing)?;
                 let PartRow { base, present, .. } = row;
+                let filled = filled.entry((row.device, row.offset)).or_insert(0_u32);
+                *filled += u32::from(present.as_ref().map_or(slots_per_home, Slots::count));
+                if *filled > u32::from(slots_per_home) {
+                    return Err(Error::Tables(format!("home {number} is where another one is")));
+                }
                 Ok(Part { segment: Arc::clone(segment), base, present })
             };
             let parts = rows.into_iter().map(part).collect::<Result<Vec<Part>, Error>>()?;
@@ -317,7 +285,7 @@ impl Payload {
 
     /// A new segment.
     pub fn reserve(&self) -> Result<Arc<ReservedExtent>, Error> {
-        let bytes = u32::from(self.slots_per_home) * BLOCK_BYTES as u32;
+        let bytes = bytes_of(self.slots_per_home);
         Ok(Arc::new(self.blocks().reserve_extent(self.table.space(), bytes)?))
     }
 
@@ -372,7 +340,7 @@ impl Payload {
             let mut batch = self.store.batch();
             for (number, _) in &over {
                 batch.delete(&self.table, &key_of_place(*number));
-                batch.delete(&self.table, &key(*number, DEAD));
+                batch.delete(&self.table, &key_of_dead(*number));
             }
             // The records that give the segments back come later in the log.
             batch.commit(Durability::Relaxed)?;
@@ -493,8 +461,7 @@ impl Home {
             let (device, offset, present) = (extent.device.0, extent.offset, part.present.clone());
             PartRow { device, offset, base, present }
         };
-        let rows: Vec<PartRow> = self.parts.iter().map(row).collect();
-        postcard::to_allocvec(&rows).expect("it is encoded to memory")
+        home_rows::encode(&self.parts.iter().map(row).collect::<Vec<PartRow>>())
     }
 }
 
@@ -537,7 +504,7 @@ impl State {
             }
         }
         for (home, slots) in &burial {
-            batch.update(&payload.table, &key(*home, DEAD), BIT_OR, slots.bytes());
+            batch.update(&payload.table, &key_of_dead(*home), BIT_OR, slots.bytes());
         }
         burial
     }

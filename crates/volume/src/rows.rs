@@ -280,7 +280,10 @@ impl Key {
 
 /// The row that is the value of a key.
 pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, Error> {
-    postcard::from_bytes(value).map_err(|_| malformed(key))
+    match postcard::take_from_bytes(value) {
+        Ok((row, [])) => Ok(row),
+        _ => Err(malformed(key)),
+    }
 }
 
 /// A row that is none of this version.

@@ -7,9 +7,14 @@ use serde::{Deserialize, Serialize};
 pub struct Slots(Vec<u8>);
 
 impl Slots {
-    /// The set that these bytes are.
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
+    /// The set of some of `slots` many that these bytes are; `None` if they are too many or few.
+    pub fn from_bytes(bytes: &[u8], slots: u16) -> Option<Self> {
+        Some(Self(bytes.to_vec())).filter(|set| set.is_of(slots))
+    }
+
+    /// Whether it is a set of some of so many slots, a multiple of 8.
+    pub fn is_of(&self, slots: u16) -> bool {
+        self.0.len() == usize::from(slots) / 8
     }
 
     /// None of `slots` many.
@@ -87,7 +92,8 @@ mod tests {
             prop_assert!((0..104).all(|slot| others.has(slot) != slots.has(slot)));
             prop_assert_eq!(others.without(&slots), others.clone());
             prop_assert_eq!(slots.without(&slots).count(), 0);
-            prop_assert_eq!(Slots::from_bytes(slots.bytes()), slots);
+            prop_assert_eq!(Slots::from_bytes(slots.bytes(), 104), Some(slots.clone()));
+            prop_assert_eq!(Slots::from_bytes(slots.bytes(), 96), None);
         }
     }
 }

@@ -674,6 +674,11 @@ impl Inner {
             let (branch, entry) = entry::decode(&key, &value).map_err(malformed)?;
             last = last.max(entry.stamp);
             let Content::Payload { first, checksums } = &entry.content else { continue };
+            if usize::from(first.slot) + checksums.len() > usize::from(self.payload.slots_per_home)
+            {
+                let Physical { home, slot } = first;
+                return Err(Error::Tables(format!("slot {slot} of home {home} in the map")));
+            }
             if *first < from {
                 continue;
             }
