@@ -29,9 +29,10 @@ pub(crate) use structures::{
     CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
 };
 pub(crate) use volumes::{
-    VolumeAtArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs,
-    VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName, VolumeReceiveArgs,
-    VolumeRenameArgs, VolumeResizeArgs, VolumeRollbackArgs, VolumeSendArgs, VolumeSnapshotArgs,
+    Allowed, Limited, VolumeAtArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs,
+    VolumeDeleteArgs, VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName,
+    VolumeReceiveArgs, VolumeRenameArgs, VolumeResizeArgs, VolumeRollbackArgs, VolumeSendArgs,
+    VolumeSetArgs, VolumeSnapshotArgs,
 };
 
 const EXAMPLES: &str = "\

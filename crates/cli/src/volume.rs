@@ -1,6 +1,7 @@
 //! `upsweep volume`.
 
 mod past;
+mod settings;
 mod transfer;
 
 use std::io::Write;
@@ -27,6 +28,7 @@ pub(crate) fn run(context: &Context, command: &VolumeCommand) -> Result<(), Fail
         VolumeCommand::Rollback(args) => past::roll_back(context, args),
         VolumeCommand::Resize(args) => resize(context, args),
         VolumeCommand::Rename(args) => rename(context, args),
+        VolumeCommand::Set(args) => settings::set(context, args),
         VolumeCommand::Mark(args) => past::mark(context, args),
         VolumeCommand::History(args) => past::history(context, args),
         VolumeCommand::Diff(args) => past::diff(context, args),
@@ -68,19 +70,31 @@ fn list(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let histories: Vec<String> =
         volumes.iter().map(|found| Keep(found.history).to_string()).collect();
     let history_width = width("history", histories.iter().map(String::as_str));
+    let all: Vec<String> = volumes.iter().map(|found| settings::shown(&found.settings)).collect();
+    // Most stores have none.
+    let settings_width = match all.iter().all(String::is_empty) {
+        true => 0,
+        false => 2 + width("settings", all.iter().map(String::as_str)),
+    };
+    let settings = |text: &str| match settings_width {
+        0 => String::new(),
+        width => format!("{:width$}", format!("  {text}")),
+    };
     let head = format!("{:name_width$}  {:>12}  {:>5}  {:9}", "volume", "size", "block", "access");
-    writeln!(out, "{head}  {:history_width$}  snapshots", "history")?;
-    for (volume, history) in volumes.iter().zip(&histories) {
+    let heads = (settings("settings"), "history");
+    writeln!(out, "{head}  {:history_width$}{}  snapshots", heads.1, heads.0)?;
+    for ((volume, history), of_it) in volumes.iter().zip(&histories).zip(&all) {
         let VolumeInfo { name, block_size, bytes, fixed_at, snapshots, .. } = volume;
-        let access = match (&volume.receiving, fixed_at) {
-            (Some(_), _) => "receiving",
-            (None, Some(_)) => "read-only",
-            (None, None) => "writable",
+        let is_fixed = fixed_at.is_some() || volume.settings.read_only;
+        let access = match &volume.receiving {
+            Some(_) => "receiving",
+            None if is_fixed => "read-only",
+            None => "writable",
         };
         let snapshots: Vec<&str> = snapshots.iter().map(|(name, _)| name.as_str()).collect();
         let (size, snapshots) = (text::size(*bytes), snapshots.join(", "));
         let line = format!("{name:name_width$}  {size:>12}  {:>5}  {access:9}", block_size.bytes());
-        let line = format!("{line}  {history:history_width$}  {snapshots}");
+        let line = format!("{line}  {history:history_width$}{}  {snapshots}", settings(of_it));
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(out.flush()?)
@@ -104,6 +118,7 @@ fn to_json(volume: &VolumeInfo) -> serde_json::Value {
         "shows_time_us": fixed_at,
         "history": past::history_json(volume),
         "receiving": receiving,
+        "settings": settings::to_json(&volume.settings),
         "snapshots": snapshots.iter().map(of).collect::<Vec<_>>(),
     })
 }

@@ -19,7 +19,7 @@ use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
 use crate::error::Error;
 use crate::rows::{
     BlockSize, BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange,
-    SettledRow, SnapshotRow, VolumeRow, decode, malformed,
+    SettledRow, SnapshotRow, VolumeRow, VolumeSettings, decode, malformed,
 };
 use crate::stream::{Header, Identity};
 use crate::trim::BranchNeeds;
@@ -27,7 +27,7 @@ use crate::versions::Kept;
 
 const TABLE: &str = "volumes/catalog";
 const NAME_BYTES_MAX: usize = 128;
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The catalog in memory, and its table.
 pub struct Catalog {
@@ -303,9 +303,26 @@ impl Catalog {
         self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
     }
 
-    /// The logical block size of a volume.
-    pub fn block_size(&self, name: &str) -> Result<BlockSize, Error> {
-        Ok(self.rows.volumes[&self.number(name)?].block_size)
+    /// What clones and views of a volume have of it beside its content: they are for the same
+    /// clients, who see the same.
+    pub fn inherited(&self, name: &str) -> Result<Properties, Error> {
+        let VolumeRow { block_size, settings, .. } = &self.rows.volumes[&self.number(name)?];
+        let clients = settings.clients.clone();
+        let settings = VolumeSettings { clients, ..VolumeSettings::default() };
+        Ok(Properties { block_size: *block_size, settings })
+    }
+
+    /// Changes the settings of a volume; returns what they are then.
+    pub fn change_settings(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut VolumeSettings),
+    ) -> Result<VolumeSettings, Error> {
+        let number = self.number(name)?;
+        let mut row = self.rows.volumes[&number].clone();
+        change(&mut row.settings);
+        self.change(vec![Key::Volume(number).put(&row)])?;
+        Ok(row.settings)
     }
 
     /// The volume of this name, which can be written.
@@ -345,7 +362,7 @@ impl Catalog {
         let row = self.row(number)?;
         let Epoch { branch, bytes, .. } = *row.now();
         let bytes = match (writer, self.rows.receiving.get(&number)) {
-            (Writer::User, _) if row.fixed_at.is_some() => {
+            (Writer::User, _) if row.fixed_at.is_some() || row.settings.read_only => {
                 return Err(Error::ReadOnly(row.name.clone()));
             }
             (Writer::User, _) => bytes,
@@ -362,8 +379,7 @@ impl Catalog {
     pub fn snapshot(&self, key: &(u32, String)) -> Result<SnapshotRow, Error> {
         let (number, snapshot) = key;
         let volume = &self.row(*number)?.name;
-        let missing =
-            || Error::NoSnapshot { volume: volume.clone(), snapshot: snapshot.clone() };
+        let missing = || Error::NoSnapshot { volume: volume.clone(), snapshot: snapshot.clone() };
         self.rows.snapshots.get(key).copied().ok_or_else(missing)
     }
 
@@ -428,9 +444,10 @@ impl Catalog {
     pub fn add_volume(
         &mut self,
         name: &str,
-        block_size: BlockSize,
+        properties: Properties,
         begins_as: Beginning<'_>,
     ) -> Result<u32, Error> {
+        let Properties { block_size, settings } = properties;
         self.check_is_free(name)?;
         let (since, bytes) = (begins_as.since().0, begins_as.bytes());
         check_size(bytes, block_size)?;
@@ -446,9 +463,16 @@ impl Catalog {
             }
         };
         let epochs = vec![Epoch { since, branch: branch.0, bytes }];
-        let (name, history) = (name.to_owned(), History::OFF);
-        let row =
-            VolumeRow { name: name.clone(), block_size, epochs, fixed_at, history, horizon: 0 };
+        let name = name.to_owned();
+        let row = VolumeRow {
+            name: name.clone(),
+            block_size,
+            settings,
+            epochs,
+            fixed_at,
+            history: History::OFF,
+            horizon: 0,
+        };
         changes.push(Key::Volume(number).put(&row));
         self.change(changes)?;
         self.names.insert(name, number);
@@ -650,6 +674,13 @@ impl Catalog {
         self.settled = settled;
         Ok(())
     }
+}
+
+/// What a new volume has beside its content.
+#[derive(Default)]
+pub struct Properties {
+    pub block_size: BlockSize,
+    pub settings: VolumeSettings,
 }
 
 /// How a new volume begins.

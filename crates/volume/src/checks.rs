@@ -29,7 +29,6 @@ impl Rows {
     fn check(&self) -> Result<(), Key> {
         let right = |is_right, key: Key| if is_right { Ok(()) } else { Err(key) };
         let is_branch = |branch: u32| self.branches.contains_key(&Branch(branch));
-        let is_size = |bytes| check_size(bytes).is_ok();
         for (branch, row) in &self.branches {
             // A parent was there before, so lines of branches end.
             let is_parent = |(parent, stamp): (u32, u64)| {
@@ -40,6 +39,7 @@ impl Rows {
         }
         let mut names = BTreeSet::new();
         for (number, row) in &self.volumes {
+            let is_size = |bytes| check_size(bytes, row.block_size).is_ok();
             let is_epoch = |epoch: &Epoch| is_branch(epoch.branch) && is_size(epoch.bytes);
             let stamps = row.epochs.iter().map(|epoch| epoch.since).chain(row.fixed_at);
             let is_right = check_name(&row.name).is_ok()
@@ -51,11 +51,16 @@ impl Rows {
             right(is_right && *number < u32::MAX, Key::Volume(*number))?;
         }
         for ((number, name), row) in &self.snapshots {
-            let is_right = self.volumes.contains_key(number)
+            let is_size =
+                |of: &VolumeRow| check_size(row.bytes, of.block_size).is_ok();
+            let is_right = self.volumes.get(number).is_some_and(is_size)
                 && is_branch(row.branch)
-                && is_size(row.bytes)
                 && Stamp(row.stamp).is_of_a_change();
             right(is_right, Key::Snapshot(*number, name.clone()))?;
+        }
+        for (number, header) in &self.receiving {
+            let is_right = self.volumes.contains_key(number) && header.check().is_ok();
+            right(is_right, Key::Receiving(*number))?;
         }
         for (number, stamp) in self.moments.keys() {
             let is_right = self.volumes.contains_key(number) && stamp.is_of_a_change();

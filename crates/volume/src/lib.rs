@@ -79,7 +79,7 @@ pub use catalog::Past;
 pub use changes::Changes;
 pub use error::Error;
 pub use receive::{Received, Receiving};
-pub use rows::{BlockSize, History, MomentKind};
+pub use rows::{BlockSize, History, MomentKind, VolumeSettings};
 pub use send::Sending;
 pub use usage::{Usage, VolumeUsage};
 pub use volume::{Acknowledge, Extent, ExtentKind, Volume};

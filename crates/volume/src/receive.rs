@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use upsweep::Durability;
 
 use crate::address::Stamp;
-use crate::catalog::{Beginning, Catalog, Past, Writer, check_size};
+use crate::catalog::{Beginning, Catalog, Past, Properties, Writer, check_size};
 use crate::error::Error;
 use crate::rows::{Epoch, Key, RowChange, SnapshotRow, VolumeRow};
 use crate::stream::{Decoder, Header, Record, ResumeToken, Totals};
@@ -232,7 +232,11 @@ impl Catalog {
             return match &header.base {
                 Some(_) => Err(Error::NoVolume(volume())),
                 None if header.start > 0 => Err(Error::NotReceived(volume())),
-                None => self.add_volume(name, header.block_size, Beginning::Received { header, since: now }),
+                None => {
+                    let block_size = header.block_size;
+                    let properties = Properties { block_size, ..Properties::default() };
+                    self.add_volume(name, properties, Beginning::Received { header, since: now })
+                }
             };
         };
         if let Some(known) = self.rows.receiving.get(&number) {

@@ -3,6 +3,7 @@
 //! Keys begin with the kind of the row; numbers in them are big endian. Values are in the format of
 //! `postcard`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -54,6 +55,20 @@ impl BlockSize {
     }
 }
 
+/// Settings of a volume for whoever serves it. The library keeps them, and heeds `read_only` alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct VolumeSettings {
+    /// Whether it refuses to be written. It can be rolled back and resized all the same.
+    pub read_only: bool,
+    /// Most requests that are performed in a second.
+    pub requests_per_second: Option<NonZeroU64>,
+    /// Most bytes that are read and written in a second.
+    pub bytes_per_second: Option<NonZeroU64>,
+    /// Which clients may use it, as the server writes it; all may if this is empty.
+    pub clients: Vec<String>,
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRow {
@@ -61,6 +76,8 @@ pub struct VolumeRow {
     pub name: String,
     /// Its logical block size, which nothing changes.
     pub block_size: BlockSize,
+    /// Its settings.
+    pub settings: VolumeSettings,
     /// What it looks at now, last, and what it looked at in its history.
     pub epochs: Vec<Epoch>,
     /// The moment that it shows; `None`: the present, which can be written.
@@ -323,6 +340,7 @@ mod tests {
         let mut row = VolumeRow {
             name: "disk".to_owned(),
             block_size: BlockSize::default(),
+            settings: VolumeSettings::default(),
             epochs: vec![epoch(10, 1, 4096), epoch(20, 1, 8192), epoch(30, 2, 8192)],
             fixed_at: None,
             history: History { bytes: Some(1), ..History::OFF },

@@ -56,7 +56,7 @@ impl Volumes {
             });
             let (from, base) = base.transpose()?.unzip();
             let (target, name) = (catalog.identity(volume, at, to)?, name_of(at, to));
-            let (block_size, bytes) = (catalog.block_size(volume)?, to.bytes);
+            let (block_size, bytes) = (catalog.inherited(volume)?.block_size, to.bytes);
             let header = Header { target, name, block_size, bytes, base, start: 0 };
             [Some(to), from].into_iter().flatten().for_each(|look| catalog.hold(look));
             let (inner, volume) = (Arc::clone(inner), volume.to_owned());
@@ -220,9 +220,8 @@ impl Catalog {
     /// The snapshot of a volume that has this identity.
     pub fn snapshot_with(&self, volume: u32, identity: Identity) -> Option<String> {
         let mut snapshots = self.rows.snapshots_of(volume);
-        let found = snapshots.find(|(name, row)| {
-            self.identity_of_snapshot(volume, name, row.look()) == identity
-        });
+        let found = snapshots
+            .find(|(name, row)| self.identity_of_snapshot(volume, name, row.look()) == identity);
         found.map(|(name, _)| name.to_owned())
     }
 

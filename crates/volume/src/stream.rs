@@ -154,7 +154,8 @@ impl Header {
         self.bytes.next_multiple_of(BLOCK_BYTES)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Says why it can be none.
+    pub(crate) fn check(&self) -> Result<(), String> {
         check_size(self.bytes, self.block_size).map_err(|error| error.to_string())?;
         let names = [&self.name].into_iter().chain(self.base.as_ref().map(|base| &base.name));
         for name in names {
@@ -348,7 +349,8 @@ impl<R: Read> Decoder<R> {
         let body = self.body.as_slice();
         let record = match kind {
             DATA => {
-                let (offset, data) = split_number(body).ok_or_else(|| bad(at, "data without an offset"))?;
+                let (offset, data) =
+                    split_number(body).ok_or_else(|| bad(at, "data without an offset"))?;
                 Record::Data { offset, data }
             }
             ZEROS => {

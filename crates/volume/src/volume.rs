@@ -13,7 +13,7 @@ use crate::catalog::{Activity, Look, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
-use crate::rows::SnapshotRow;
+use crate::rows::{SnapshotRow, VolumeSettings};
 use crate::sight::Sight;
 use crate::versions::Seen;
 use crate::volumes::Inner;
@@ -120,7 +120,7 @@ impl Volume {
         check_range(written.bytes, offset, bytes)
     }
 
-    /// Whether it can only be read, because it shows a moment in the past.
+    /// Whether it can only be read, because it shows a moment in the past, or by its settings.
     ///
     /// # Errors
     /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
@@ -144,6 +144,22 @@ impl Volume {
     /// [`Error::NoVolume`] if it has been deleted.
     pub fn name(&self) -> Result<String, Error> {
         Ok(self.inner.catalog.read().row(self.number)?.name.clone())
+    }
+
+    /// A number that tells the volume from others as long as the store is open; its snapshots have
+    /// the same.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The settings of the volume. [`Volumes::settings_changes`](crate::Volumes::settings_changes)
+    /// says whether they may have changed.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`] if it has been deleted.
+    pub fn settings(&self) -> Result<VolumeSettings, Error> {
+        Ok(self.inner.catalog.read().row(self.number)?.settings.clone())
     }
 
     /// Its size in bytes.

@@ -13,14 +13,16 @@ use upsweep::{Durability, Seq, Store, Table};
 use crate::address::{
     BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
 };
-use crate::catalog::{Beginning, Catalog, Look, Past, Writer, blocks_of};
+use crate::catalog::{Beginning, Catalog, Look, Past, Properties, Writer, blocks_of};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::payload::{Payload, Slot};
 use crate::receive::Receiving;
 use crate::rounds::Rounds;
-use crate::rows::{BlockSize, History, MomentKind, MomentRow, SettledRow, VolumeRow};
+use crate::rows::{
+    BlockSize, History, MomentKind, MomentRow, SettledRow, VolumeRow, VolumeSettings,
+};
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
 use crate::versions::Kept;
@@ -69,6 +71,7 @@ pub struct Inner {
     pub partial: Mutex<()>,
     /// The sequence of the last record that was declared here.
     last_seq: AtomicU64,
+    settings_changes: AtomicU64,
 }
 
 /// What there is of one volume.
@@ -79,6 +82,8 @@ pub struct VolumeInfo {
     pub name: String,
     /// Its logical block size.
     pub block_size: BlockSize,
+    /// Its settings.
+    pub settings: VolumeSettings,
     /// Its size in bytes.
     pub bytes: u64,
     /// The moment that it shows, in microseconds since the Unix epoch; `None`: the present.
@@ -151,6 +156,7 @@ impl Volumes {
             working: Mutex::new(()),
             partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
+            settings_changes: AtomicU64::new(0),
         };
         let volumes = Self { inner: Arc::new(inner) };
         volumes.inner.recover()?;
@@ -194,6 +200,7 @@ impl Volumes {
         let info = |(number, row): (&u32, &VolumeRow)| VolumeInfo {
             name: row.name.clone(),
             block_size: row.block_size,
+            settings: row.settings.clone(),
             bytes: row.now().bytes,
             fixed_at: row.fixed_at,
             snapshots: catalog
@@ -233,7 +240,8 @@ impl Volumes {
         let inner = &self.inner;
         inner.between(|since| {
             let begins_as = Beginning::Empty { bytes, since };
-            inner.catalog.write().add_volume(name, block_size, begins_as)
+            let properties = Properties { block_size, ..Properties::default() };
+            inner.catalog.write().add_volume(name, properties, begins_as)
         })?;
         self.volume(name)
     }
@@ -279,8 +287,8 @@ impl Volumes {
                 Some(past) => catalog.past(volume, past, since)?,
                 None => catalog.present(volume, since)?,
             };
-            let block_size = catalog.block_size(volume)?;
-            catalog.add_volume(name, block_size, Beginning::Clone { of, since })
+            let properties = catalog.inherited(volume)?;
+            catalog.add_volume(name, properties, Beginning::Clone { of, since })
         })?;
         self.volume(name)
     }
@@ -295,8 +303,8 @@ impl Volumes {
         inner.between(|now| {
             let mut catalog = inner.catalog.write();
             let look = catalog.past(volume, past, now)?;
-            let block_size = catalog.block_size(volume)?;
-            catalog.add_volume(name, block_size, Beginning::View(look))
+            let properties = catalog.inherited(volume)?;
+            catalog.add_volume(name, properties, Beginning::View(look))
         })?;
         self.volume(name)
     }
@@ -396,6 +404,27 @@ impl Volumes {
         inner.between(|now| inner.catalog.write().set_history(volume, history, now))?;
         inner.publish_needs(None);
         Ok(())
+    }
+
+    /// Changes the settings of a volume; returns what they are then. Clones and views are for the
+    /// same clients at first. Cost: a log record.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; [`Error::Store`].
+    pub fn change_settings(
+        &self,
+        volume: &str,
+        change: impl FnOnce(&mut VolumeSettings),
+    ) -> Result<VolumeSettings, Error> {
+        let settings = self.inner.catalog.write().change_settings(volume, change)?;
+        self.inner.settings_changes.fetch_add(1, Ordering::Release);
+        Ok(settings)
+    }
+
+    /// How often settings of volumes have changed since the store was opened. It never blocks.
+    #[must_use]
+    pub fn settings_changes(&self) -> u64 {
+        self.inner.settings_changes.load(Ordering::Acquire)
     }
 
     /// Names the present of a volume, to return to it as long as its history has it. A snapshot

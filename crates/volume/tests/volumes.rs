@@ -1,9 +1,11 @@
 //! Volumes as their users see them.
 
+use std::num::NonZeroU64;
+
 use upsweep::Store;
 use upsweep_volume::{
     Acknowledge, BLOCK_BYTES, BlockSize, Error, Extent, ExtentKind, History, MomentKind, Past,
-    Usage, Volume, Volumes,
+    Usage, Volume, VolumeSettings, Volumes,
 };
 
 const MIB: u64 = 1 << 20;
@@ -394,6 +396,50 @@ fn what_waits_to_be_written_is_not_cleaned_away() {
     assert_eq!(read(&disk, block(100), 4096), [3; 4096]);
     assert_eq!(read(&disk, 0, 4096), [2; 4096]);
     assert_eq!(read(&disk, block(16), 4096), [1; 4096]);
+}
+
+#[test]
+fn settings_are_kept() {
+    let store = Store::in_memory().expect("made");
+    let volumes = Volumes::open(&store).expect("opens");
+    let disk = volumes.create("disk", MIB).expect("made");
+    assert_eq!(disk.settings(), Ok(VolumeSettings::default()));
+    let changed = volumes.change_settings("disk", |settings| {
+        settings.requests_per_second = NonZeroU64::new(5);
+        settings.clients = vec!["a".to_owned(), "b".to_owned()];
+        settings.read_only = true;
+    });
+    let mut expected = VolumeSettings::default();
+    expected.requests_per_second = NonZeroU64::new(5);
+    expected.clients = vec!["a".to_owned(), "b".to_owned()];
+    expected.read_only = true;
+    assert_eq!((changed, disk.settings()), (Ok(expected.clone()), Ok(expected.clone())));
+    assert_eq!(volumes.settings_changes(), 1);
+    assert_eq!(volumes.change_settings("none", |_| {}), Err(Error::NoVolume("none".to_owned())));
+    assert_eq!(volumes.settings_changes(), 1);
+    // Who can see a volume can see its clones, and nobody else.
+    volumes.snapshot(&["disk"], "now").expect("taken");
+    let clone = volumes.clone_volume("disk", None, "clone").expect("made");
+    let view = volumes.view("disk", Past::Snapshot("now"), "view").expect("made");
+    for volume in [&clone, &view] {
+        let settings = volume.settings().expect("there");
+        assert_eq!(settings.clients, expected.clients);
+        assert_eq!((settings.requests_per_second, settings.read_only), (None, false));
+    }
+    write(&clone, 0, b"clone");
+    let refused = Err(Error::ReadOnly("disk".to_owned()));
+    assert_eq!(disk.write(0, b"no", Acknowledge::Written), refused);
+    assert_eq!(disk.zero(0, 4096, Acknowledge::Written), refused);
+    assert_eq!((disk.is_read_only(), volumes.resize("disk", 2 * MIB)), (Ok(true), Ok(())));
+    volumes.roll_back("disk", Past::Snapshot("now")).expect("rolled back");
+    volumes.rename("disk", "other").expect("renamed");
+    assert_eq!(volumes.list()[1].settings, expected);
+    drop((disk, clone, view, volumes));
+    let volumes = Volumes::open(&store).expect("opens again");
+    let other = volumes.volume("other").expect("there");
+    assert_eq!(other.settings(), Ok(expected));
+    volumes.change_settings("other", |settings| settings.read_only = false).expect("changed");
+    write(&other, 0, b"yes");
 }
 
 #[test]

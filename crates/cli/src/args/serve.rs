@@ -24,6 +24,8 @@ use crate::serve::{Clients, Rate, Setting};
 /// client that is told that a write is done finds it after a crash if it has asked for that, or
 /// flushed afterwards. A volume that is deleted fails for its clients.
 ///
+/// What `upsweep volume set` has set for a volume counts unless it is given here for this volume.
+///
 /// In the background the server gives back what volumes no longer need, and makes everything
 /// durable. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands
 /// that run come to their end, for 30 seconds or until a second signal, and then interrupts them. A

@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use upsweep_volume::BlockSize;
 use upsweep_volume::stream::ResumeToken;
 
 use super::{OpenArgs, ShowArgs};
+use crate::serve::{Clients, Rate};
 use crate::text::Size;
 use crate::when::{Keep, When};
 
@@ -22,6 +23,7 @@ Examples:
   upsweep volume rollback disks.upsweep disk mark:before-upgrade
   upsweep volume df disks.upsweep
   upsweep volume send disks.upsweep disk@monday | upsweep volume receive copy.upsweep disk
+  upsweep volume set disks.upsweep disk --iops 500 --allow 10.0.0.0/8
   upsweep volume delete disks.upsweep trial
   upsweep volume delete disks.upsweep disk@monday
 
@@ -73,7 +75,7 @@ impl FromStr for BlockBytes {
 pub(crate) enum VolumeCommand {
     Create(VolumeCreateArgs),
     /// Print every volume: its name, its size, its block size, whether it can be written, what it keeps of its
-    /// past, and its snapshots
+    /// past, its settings, and its snapshots
     #[command(after_help = "\
 Examples:
   upsweep volume list disks.upsweep
@@ -85,6 +87,7 @@ Examples:
     Rollback(VolumeRollbackArgs),
     Resize(VolumeResizeArgs),
     Rename(VolumeRenameArgs),
+    Set(VolumeSetArgs),
     Mark(VolumeMarkArgs),
     History(VolumeHistoryArgs),
     Diff(VolumeDiffArgs),
@@ -116,6 +119,7 @@ impl VolumeCommand {
             Self::Rollback(args) => &args.open,
             Self::Resize(args) => &args.open,
             Self::Rename(args) => &args.open,
+            Self::Set(args) => &args.open,
             Self::Mark(args) => &args.open,
             Self::History(args) => &args.show.open,
             Self::Diff(args) => &args.open,
@@ -273,6 +277,90 @@ pub(crate) struct VolumeResizeArgs {
     /// Its new size, a multiple of its block size up to 16PiB
     #[arg(value_name = "SIZE")]
     pub(crate) size: Size,
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy)]
+pub(crate) struct Limited(pub(crate) Option<Rate>);
+
+impl FromStr for Limited {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            rate => {
+                rate.parse().map(|rate| Self(Some(rate))).map_err(|why| format!("{why}, or none"))
+            }
+        }
+    }
+}
+
+/// Clients as they are written on the command line, one by one; none if all may.
+#[derive(Clone)]
+pub(crate) struct Allowed(pub(crate) Vec<String>);
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(Vec::new()));
+        }
+        text.parse::<Clients>()?;
+        Ok(Self(text.split(',').map(str::to_owned).collect()))
+    }
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("give yes or no".to_owned()),
+    }
+}
+
+/// Set who may use a volume through a server, and how much
+///
+/// The settings are kept in the store. A server that runs heeds them at once: limits and --read-only
+/// also for clients that are connected, --allow for those that connect from now on. Requests that
+/// wait because of a limit keep their time. What `upsweep serve` is given for this volume, as in
+/// --iops VOLUME=N, comes before its settings, and what it is given for all volumes after them.
+/// Snapshots have those of their volume. Clones and views are for the same clients at first, without
+/// limits. `upsweep volume list` shows all settings.
+#[derive(Args)]
+#[group(skip)]
+#[command(
+    group = ArgGroup::new("settings").required(true).multiple(true).args(
+        ["iops", "bytes_per_second", "allow", "read_only"]
+    ),
+    after_help = "\
+Examples:
+  upsweep volume set disks.upsweep disk --iops 500 --bytes-per-second 100MiB
+  upsweep volume set disks.upsweep disk --iops none
+  upsweep volume set disks.upsweep disk --allow 10.0.0.0/8,uid:33
+  upsweep volume set disks.upsweep disk --allow all --read-only yes"
+)]
+pub(crate) struct VolumeSetArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Name of the volume
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: String,
+    /// Most requests of all its clients that are performed in a second; further ones wait
+    #[arg(long, value_name = "N|none")]
+    pub(crate) iops: Option<Limited>,
+    /// Most bytes that all its clients read and write in a second, such as 100MiB
+    #[arg(long, value_name = "SIZE|none")]
+    pub(crate) bytes_per_second: Option<Limited>,
+    /// The only clients that may use it: addresses, networks such as 10.0.0.0/8, uid:NUMBER for a
+    /// user on a Unix socket, name:DNS-NAME for a name in the certificate of a client, with commas
+    /// between them; several may be given. They take the place of those before
+    #[arg(long, value_name = "CLIENTS|all")]
+    pub(crate) allow: Vec<Allowed>,
+    /// Whether it refuses writes. It can be rolled back and resized all the same
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+    pub(crate) read_only: Option<bool>,
 }
 
 /// Name the present of a volume, to return to it

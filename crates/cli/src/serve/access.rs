@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use upsweep_nbd::server::{Address, Peer};
+use upsweep_volume::VolumeSettings;
 
 /// A setting of a volume, or of all that have none of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +55,10 @@ impl<T: Clone> Settings<T> {
         settings
     }
 
-    /// That of a volume, if there is one.
-    pub(super) fn of(&self, volume: &str) -> Option<&T> {
-        self.own.get(volume).or(self.others.as_ref())
+    /// That of a volume, if there is one: what was given for it, or else what is kept in the store,
+    /// or else what was given for all others.
+    pub(super) fn of(&self, volume: &str, kept: Option<T>) -> Option<T> {
+        self.own.get(volume).cloned().or(kept).or_else(|| self.others.clone())
     }
 }
 
@@ -135,6 +137,13 @@ impl FromStr for Clients {
 }
 
 impl Clients {
+    /// Those of the settings of a volume; `None` if there are none. Nobody is meant by what cannot be
+    /// read, which another version of the program has written.
+    pub(super) fn kept(settings: &VolumeSettings) -> Option<Self> {
+        let clients = settings.clients.iter().filter_map(|who| who.parse().ok());
+        (!settings.clients.is_empty()).then(|| Self(clients.collect()))
+    }
+
     pub(super) fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
@@ -194,12 +203,29 @@ mod tests {
         let given = ["a=b=uid:1", "uid:2", "a=b=uid:3", "disk=uid:4"].map(setting);
         let settings = Settings::new(&given, Clients::and);
         let may = |volume: &str, number| {
-            settings.of(volume).is_some_and(|clients| clients.have(&user(Some(number))))
+            let clients = settings.of(volume, None);
+            clients.is_some_and(|clients| clients.have(&user(Some(number))))
         };
         let all = |volume| [1, 2, 3, 4].map(|number| may(volume, number));
         assert_eq!(all("a=b"), [true, false, true, false]);
         assert_eq!(all("disk"), [false, false, false, true]);
         assert_eq!(all("other"), [false, true, false, false]);
-        assert!(Settings::new(&given[3..], Clients::and).of("other").is_none());
+        assert!(Settings::new(&given[3..], Clients::and).of("other", None).is_none());
+        // What is kept is the volume's own, unless something is given for it.
+        let kept: Clients = "uid:9".parse().expect("a list");
+        assert_eq!(settings.of("other", Some(kept.clone())), Some(kept.clone()));
+        assert_ne!(settings.of("disk", Some(kept.clone())), Some(kept));
+    }
+
+    #[test]
+    fn clients_that_cannot_be_read_are_nobody() {
+        let mut settings = VolumeSettings::default();
+        assert_eq!(Clients::kept(&settings), None);
+        settings.clients = vec!["uid:1".to_owned(), "group:2".to_owned()];
+        let kept = Clients::kept(&settings).expect("some");
+        assert_eq!(Some(kept), "uid:1".parse().ok());
+        settings.clients.remove(0);
+        let kept = Clients::kept(&settings).expect("nobody");
+        assert!(!kept.have(&user(Some(1))) && !kept.have(&tcp("127.0.0.1")));
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct VolumeExports {
     /// Who may use them; all may if there is nothing for one.
     pub(super) allowed: Settings<Clients>,
     /// How much of them is performed in a second.
-    pub(super) limits: Limits,
+    pub(super) limits: Arc<Limits>,
     /// Where is told what clients did wrong.
     pub(super) context: Context,
 }
@@ -60,8 +60,8 @@ impl VolumeExports {
     /// complete.
     fn allowed(&self, volumes: &Volumes, peer: &Peer) -> Vec<VolumeInfo> {
         let may = |volume: &VolumeInfo| {
-            !volume.is_incomplete()
-                && self.allowed.of(&volume.name).is_none_or(|clients| clients.have(peer))
+            let clients = self.allowed.of(&volume.name, Clients::kept(&volume.settings));
+            !volume.is_incomplete() && clients.is_none_or(|clients| clients.have(peer))
         };
         volumes.list().into_iter().filter(may).collect()
     }
@@ -98,8 +98,9 @@ impl VolumeExports {
         export.contexts = vec![Meta::Allocation, Meta::AllocationDepth];
         let bitmaps = bitmaps::names(&volumes, info, snapshot);
         export.contexts.extend(bitmaps.into_iter().map(Meta::DirtyBitmap));
-        let limit = self.limits.of(&info.name);
-        let disk = Disk { volumes, volume, bitmaps: Bitmaps::default(), limit };
+        let (limits, bitmaps) = (Arc::clone(&self.limits), Bitmaps::default());
+        let limit = limits.of(&volumes, &volume);
+        let disk = Disk { volumes, volume, bitmaps, limits, limit };
         Ok((export, disk))
     }
 }
@@ -143,6 +144,7 @@ struct Disk {
     volumes: Volumes,
     volume: Volume,
     bitmaps: Bitmaps,
+    limits: Arc<Limits>,
     limit: Arc<Limit>,
 }
 
@@ -169,6 +171,7 @@ impl Device for Disk {
             Command::Read { length, .. } | Command::Write { length, .. } => *length,
             _ => 0,
         };
+        self.limits.refresh(&self.limit, &self.volumes, &self.volume);
         self.limit.take(bytes, Instant::now())
     }
 

@@ -1,9 +1,14 @@
-//! Limits to what is performed of a volume in a second, for all its clients together.
+//! Limits to what is performed of a volume in a second, for all its clients together: those of the
+//! command line, and those of its settings, which may change at any time.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use upsweep_volume::{Volume, VolumeSettings, Volumes};
 
 use super::access::{Setting, Settings};
 use crate::text::Size;
@@ -13,7 +18,7 @@ const FULL_SECONDS: f64 = 0.1;
 
 /// So many in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rate(u64);
+pub(crate) struct Rate(pub(crate) NonZeroU64);
 
 impl FromStr for Rate {
     type Err = String;
@@ -21,17 +26,16 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, String> {
         let rate = text.parse::<Size>().ok().map(|Size(rate)| rate);
         let wrong = || "give a number from 1, or one with a unit such as 100MiB".to_owned();
-        rate.filter(|rate| *rate > 0).map(Self).ok_or_else(wrong)
+        rate.and_then(NonZeroU64::new).map(Self).ok_or_else(wrong)
     }
 }
 
-/// A token bucket. What is taken beyond what it has is owed, and waited for.
-struct Bucket {
-    per_second: f64,
-    state: Mutex<State>,
-}
+/// A token bucket, if there is a limit. What is taken beyond what it has is owed, and waited for.
+#[derive(Default)]
+struct Bucket(Mutex<Option<State>>);
 
 struct State {
+    per_second: f64,
     /// What it has, or owes.
     level: f64,
     /// When that was so.
@@ -39,36 +43,54 @@ struct State {
 }
 
 impl Bucket {
-    /// A full one.
-    fn new(Rate(per_second): Rate) -> Self {
-        let per_second = per_second as f64;
-        let state = State { level: per_second * FULL_SECONDS, at: Instant::now() };
-        Self { per_second, state: Mutex::new(state) }
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the limit. With the first one it is full; with another one it owes what it owed.
+    fn set(&self, rate: Option<Rate>, now: Instant) {
+        let mut state = self.lock();
+        *state = rate.map(|Rate(per_second)| {
+            let per_second = per_second.get() as f64;
+            let full = per_second * FULL_SECONDS;
+            match &*state {
+                Some(State { level, at, .. }) => {
+                    State { per_second, level: level.min(full), at: *at }
+                }
+                None => State { per_second, level: full, at: now },
+            }
+        });
     }
 
     /// Takes so much, and returns how long to wait until it is there.
     fn take(&self, amount: u32, now: Instant) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let filled = now.saturating_duration_since(state.at).as_secs_f64() * self.per_second;
-        let level = (state.level + filled).min(self.per_second * FULL_SECONDS);
-        *state = State { level: level - f64::from(amount), at: now.max(state.at) };
-        Duration::from_secs_f64((-state.level).max(0.0) / self.per_second)
+        let mut state = self.lock();
+        let Some(State { per_second, level, at }) = &mut *state else { return Duration::ZERO };
+        let filled = now.saturating_duration_since(*at).as_secs_f64() * *per_second;
+        *level = (*level + filled).min(*per_second * FULL_SECONDS) - f64::from(amount);
+        *at = now.max(*at);
+        Duration::from_secs_f64((-*level).max(0.0) / *per_second)
     }
 }
 
-/// The limits of one volume.
+/// The limits of one volume, and of its snapshots.
+#[derive(Default)]
 pub(super) struct Limit {
-    requests: Option<Bucket>,
-    bytes: Option<Bucket>,
+    requests: Bucket,
+    bytes: Bucket,
+    /// How often settings had changed when it was set.
+    seen: AtomicU64,
 }
 
 impl Limit {
     /// How long a request waits that reads or writes so many bytes.
     pub(super) fn take(&self, bytes: u32, now: Instant) -> Duration {
-        let take = |bucket: &Option<Bucket>, amount| {
-            bucket.as_ref().map_or(Duration::ZERO, |bucket| bucket.take(amount, now))
-        };
-        take(&self.requests, 1).max(take(&self.bytes, bytes))
+        self.requests.take(1, now).max(self.bytes.take(bytes, now))
+    }
+
+    fn set(&self, [requests, bytes]: [Option<Rate>; 2], now: Instant) {
+        self.requests.set(requests, now);
+        self.bytes.set(bytes, now);
     }
 }
 
@@ -76,8 +98,8 @@ impl Limit {
 pub(super) struct Limits {
     requests: Settings<Rate>,
     bytes: Settings<Rate>,
-    /// Those of volumes that clients have had, by name.
-    known: Mutex<BTreeMap<String, Arc<Limit>>>,
+    /// Those of volumes that clients have had, by number.
+    known: Mutex<BTreeMap<u32, Arc<Limit>>>,
 }
 
 impl Limits {
@@ -87,13 +109,35 @@ impl Limits {
         Self { requests, bytes, known: Mutex::default() }
     }
 
-    /// Those of a volume.
-    pub(super) fn of(&self, volume: &str) -> Arc<Limit> {
+    /// Those of a volume, with the name that it has now.
+    pub(super) fn of(&self, volumes: &Volumes, volume: &Volume) -> Arc<Limit> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = |rates: &Settings<Rate>| rates.of(volume).copied().map(Bucket::new);
-        let new =
-            || Arc::new(Limit { requests: bucket(&self.requests), bytes: bucket(&self.bytes) });
-        Arc::clone(known.entry(volume.to_owned()).or_insert_with(new))
+        let limit = Arc::clone(known.entry(volume.number()).or_default());
+        drop(known);
+        self.set(&limit, volumes, volume);
+        limit
+    }
+
+    /// Has them follow the settings of their volume if any have changed.
+    pub(super) fn refresh(&self, limit: &Limit, volumes: &Volumes, volume: &Volume) {
+        if limit.seen.load(Ordering::Acquire) != volumes.settings_changes() {
+            self.set(limit, volumes, volume);
+        }
+    }
+
+    fn set(&self, limit: &Limit, volumes: &Volumes, volume: &Volume) {
+        // Before they are read: what comes later is another change.
+        limit.seen.store(volumes.settings_changes(), Ordering::Release);
+        // For a volume that has been deleted it does not matter.
+        if let (Ok(name), Ok(settings)) = (volume.name(), volume.settings()) {
+            limit.set(self.rates(&name, &settings), Instant::now());
+        }
+    }
+
+    /// How many requests and bytes of a volume are performed in a second.
+    fn rates(&self, volume: &str, kept: &VolumeSettings) -> [Option<Rate>; 2] {
+        let requests = self.requests.of(volume, kept.requests_per_second.map(Rate));
+        [requests, self.bytes.of(volume, kept.bytes_per_second.map(Rate))]
     }
 }
 
@@ -101,18 +145,15 @@ impl Limits {
 mod tests {
     use super::*;
 
-    fn limits(requests: &[&str], bytes: &[&str]) -> Limits {
-        let [requests, bytes] = [requests, bytes].map(|given| {
-            let setting = |text: &&str| text.parse().expect("a limit");
-            given.iter().map(setting).collect::<Vec<Setting<Rate>>>()
-        });
-        Limits::new(&requests, &bytes)
+    fn rate(text: &str) -> Option<Rate> {
+        Some(text.parse().expect("a rate"))
     }
 
     #[test]
     fn requests_wait_until_there_is_enough_for_them() {
-        let limit = limits(&["disk=10"], &["disk=1000"]).of("disk");
-        let now = Instant::now();
+        let (limit, now) = (Limit::default(), Instant::now());
+        assert_eq!(limit.take(u32::MAX, now), Duration::ZERO);
+        limit.set([rate("10"), rate("1000")], now);
         let take = |bytes, after_ms| {
             let wait = limit.take(bytes, now + Duration::from_millis(after_ms));
             (wait.as_secs_f64() * 1e3).round()
@@ -128,16 +169,48 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_changes_counts_at_once() {
+        let (limit, now) = (Limit::default(), Instant::now());
+        limit.set([rate("10"), None], now);
+        let take = || limit.take(0, now).as_millis();
+        assert_eq!([take(), take(), take()], [0, 100, 200]);
+        // Two are owed.
+        limit.set([rate("100"), None], now);
+        assert_eq!(take(), 30);
+        limit.set([rate("100"), None], now);
+        assert_eq!(take(), 40);
+        limit.set([None, None], now);
+        assert_eq!(take(), 0);
+    }
+
+    #[test]
     fn clients_of_a_volume_share_its_limits() {
-        let limits = limits(&["disk=10", "disk=5", "20"], &[]);
-        let of = |volume: &str| {
-            let limit = limits.of(volume);
-            limit.requests.as_ref().map(|bucket| bucket.per_second)
+        let store = upsweep::Store::in_memory().expect("made");
+        let volumes = Volumes::open(&store).expect("opens");
+        let given = ["disk=10", "disk=5", "20"].map(|text| text.parse().expect("a limit"));
+        let limits = Limits::new(&given, &[]);
+        let of = |name: &str| {
+            let volume = volumes.volume(name).expect("there");
+            let limit = limits.of(&volumes, &volume);
+            let per_second = limit.requests.lock().as_ref().map(|state| state.per_second);
+            (limit, per_second)
         };
-        assert_eq!([of("disk"), of("other"), of("more")], [Some(5.0), Some(20.0), Some(20.0)]);
-        assert!(Arc::ptr_eq(&limits.of("disk"), &limits.of("disk")));
-        assert!(!Arc::ptr_eq(&limits.of("other"), &limits.of("more")));
+        for name in ["disk", "other", "more"] {
+            volumes.create(name, 4096).expect("made");
+        }
+        let change = |settings: &mut VolumeSettings| {
+            settings.requests_per_second = NonZeroU64::new(7);
+        };
+        for name in ["disk", "more"] {
+            volumes.change_settings(name, change).expect("changed");
+        }
+        let per_second = ["disk", "other", "more"].map(|name| of(name).1);
+        assert_eq!(per_second, [Some(5.0), Some(20.0), Some(7.0)]);
+        assert!(Arc::ptr_eq(&of("disk").0, &of("disk").0));
+        assert!(!Arc::ptr_eq(&of("other").0, &of("more").0));
+        volumes.rename("disk", "renamed").expect("renamed");
+        assert_eq!(of("renamed").1, Some(7.0), "what was given is for a name");
         assert_eq!("0".parse::<Rate>().ok(), None);
-        assert_eq!("2KiB".parse(), Ok(Rate(2048)));
+        assert_eq!("2KiB".parse().ok(), rate("2048"));
     }
 }

@@ -56,7 +56,7 @@ impl Nbd {
             false => ReadOnly::These(args.read_only_volumes.clone()),
         };
         let allowed = Settings::new(&args.allow, Clients::and);
-        let limits = Limits::new(&args.iops, &args.bytes_per_second);
+        let limits = Arc::new(Limits::new(&args.iops, &args.bytes_per_second));
         let (store, context) = (Arc::clone(store), context.clone());
         let exports = VolumeExports { store, read_only, allowed, limits, context };
         let listen = config.listen.clone();

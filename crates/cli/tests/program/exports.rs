@@ -325,6 +325,98 @@ fn requests_beyond_a_limit_wait() {
     assert!(run.errors.contains("give a number from 1"), "{}", run.errors);
 }
 
+/// Settings that change while clients are connected.
+const SETTINGS: &str = "
+import subprocess, time
+def set(*arguments):
+    command = [UPSWEEP, 'volume', 'set', STORE, 'disk', *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+def connect(name):
+    h = nbd.NBD()
+    h.set_strict_mode(0)
+    h.connect_uri('nbd+unix:///' + name + '?socket=' + socket)
+    return h
+
+def fails(expected, call):
+    try:
+        call()
+    except nbd.Error as error:
+        assert error.errno == expected, error
+    else:
+        raise AssertionError('no ' + expected)
+
+def seconds(h, count):
+    began = time.monotonic()
+    for _ in range(count):
+        h.pread(4096, 0)
+    return time.monotonic() - began
+
+h = connect('disk')
+s = connect('disk@monday')
+set('--iops', '10')
+# Of 12 requests, one comes from the pause before.
+took = seconds(h, 6) + seconds(s, 6)
+assert took > 1.0, took
+set('--iops', 'none')
+took = seconds(h, 12)
+assert took < 0.9, took
+set('--bytes-per-second', '20KiB')
+took = seconds(h, 6)
+assert took > 1.0, took
+set('--bytes-per-second', 'none')
+
+set('--read-only', 'yes')
+fails('EPERM', lambda: h.pwrite(bytes(4096), 0))
+r = connect('disk')
+assert r.is_read_only()
+set('--read-only', 'no')
+h.pwrite(bytes(4096), 0)
+fails('EPERM', lambda: r.pwrite(bytes(4096), 0))
+assert not connect('disk').is_read_only()
+
+set('--allow', f'uid:{USER + 1},10.0.0.7')
+for name in ['disk', 'disk@monday']:
+    fails('ENOENT', lambda: connect(name))
+h.pread(4096, 0)
+set('--allow', f'uid:{USER + 1}', '--allow', f'uid:{USER}')
+connect('disk')
+set('--allow', 'all')
+connect('disk@monday')
+set('--allow', f'uid:{USER + 1}')
+";
+
+#[test]
+fn settings_of_volumes_count_at_once() {
+    if !are_there(&["nbdsh", "qemu-io"]) {
+        return;
+    }
+    let world = World::new();
+    let socket = world.path("nbd");
+    world.ok("volume create", &["disk", "1MiB"]);
+    world.ok("volume snapshot", &["disk", "monday"]);
+    let user =
+        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.store()).expect("there"));
+    let unix = text(&socket);
+    let names = format!(
+        "socket = '{unix}'; UPSWEEP = '{}'; STORE = '{}'; USER = {user}",
+        env!("CARGO_BIN_EXE_upsweep"),
+        text(&world.store())
+    );
+    let server = Server::with(&world, &["--unix", &unix]);
+    run("nbdsh", &["-c", &names, "-c", SETTINGS]).expect("as set");
+    server.stop();
+    // They are kept, and come before what is given for all volumes, and after what is given for it.
+    let all = format!("uid:{user}");
+    let server = Server::with(&world, &["--unix", &unix, "--allow", &all]);
+    qemu_io(&socket, "disk", &["read 0 4k"]).expect_err("not allowed");
+    server.stop();
+    let own = format!("disk=uid:{user}");
+    let server = Server::with(&world, &["--unix", &unix, "--allow", &own]);
+    qemu_io(&socket, "disk", &["read 0 4k"]).expect("allowed");
+    server.stop();
+}
+
 /// The answer of an HTTP server to a request.
 fn answer(address: &str, request: &str) -> String {
     let mut socket = TcpStream::connect(address).expect("connects");

@@ -188,6 +188,9 @@ fn commands_on_volumes_are_the_same_with_a_server() {
         ("volume history", &["copy"]),
         ("volume history", &["kept", "--keep", "off"]),
         ("volume df", &["--json"]),
+        ("volume set", &["disk", "--iops", "5", "--allow", "uid:1,10.0.0.0/8"]),
+        ("volume set", &["none", "--iops", "5"]),
+        ("volume set", &["disk"]),
         ("volume rename", &["trial", "disk"]),
         ("volume rename", &["trial", "final"]),
         ("volume list", &[]),
@@ -226,6 +229,48 @@ fn a_snapshot_of_several_volumes_is_of_all_or_none() {
         .map(|volume| volume["snapshots"][0]["time_us"].as_u64().expect("a time"))
         .collect();
     assert_eq!(times[0], times[1]);
+}
+
+#[test]
+fn settings_are_set_and_shown() {
+    let world = World::new();
+    for name in ["disk", "other"] {
+        world.ok("volume create", &[name, "1GiB"]);
+    }
+    world.ok("volume snapshot", &["disk", "monday"]);
+    assert!(!world.ok("volume list", &[]).contains("settings"));
+    let said = world.ok("volume set", &["disk", "--iops", "1500", "--bytes-per-second", "1MiB"]);
+    assert_eq!(said, "volume \"disk\": 1,500/s, 1.0 MiB/s\n");
+    let said = world.ok("volume set", &["disk", "--allow", "uid:1", "--allow", "10.0.0.0/8"]);
+    assert_eq!(said, "volume \"disk\": 1,500/s, 1.0 MiB/s, for uid:1,10.0.0.0/8\n");
+    let said =
+        world.ok("volume set", &["disk", "--bytes-per-second", "none", "--read-only", "yes"]);
+    assert_eq!(said, "volume \"disk\": 1,500/s, for uid:1,10.0.0.0/8, read-only\n");
+    let expected = "volume          size  block  access     history  settings                       snapshots\n\
+         disk         1.0 GiB    512  read-only  off      1,500/s, for uid:1,10.0.0.0/8  monday\n\
+         other        1.0 GiB    512  writable   off\n";
+    assert_eq!(world.ok("volume list", &[]), expected);
+    let json = world.ok("volume list", &["--json"]);
+    let lines: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let settings = serde_json::json!({
+        "iops": 1500, "bytes_per_second": null, "allow": ["uid:1", "10.0.0.0/8"], "read_only": true,
+    });
+    assert_eq!(lines[0]["settings"], settings);
+    assert!(lines[1]["settings"]["allow"].is_null());
+    let none =
+        ["disk", "--iops", "none", "--allow", "uid:1", "--allow", "all", "--read-only", "no"];
+    let said = world.ok("volume set", &none);
+    assert_eq!(said, "volume \"disk\": no limits, for all clients\n");
+    for (arguments, message) in [
+        (&["disk", "--iops", "0"][..], "such as 100MiB, or none"),
+        (&["disk", "--allow", "uid:1,somebody"], "\"somebody\" is none of an address"),
+        (&["disk", "--read-only", "maybe"], "give yes or no"),
+        (&["disk"], "required"),
+    ] {
+        let run = world.run("volume set", arguments);
+        assert!(run.status == Some(2) && run.errors.contains(message), "{}", run.errors);
+    }
 }
 
 #[test]
