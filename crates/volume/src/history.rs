@@ -206,6 +206,8 @@ impl Advance {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -219,6 +221,7 @@ mod tests {
     /// What stays of moments, in seconds before now.
     fn left(moments: &[(Stamp, MomentRow)], history: History) -> Vec<u64> {
         let gone = thinned(moments.iter().map(|(at, row)| (*at, row)), history, NOW);
+        let gone: BTreeSet<Stamp> = gone.into_iter().collect();
         let stamps = moments.iter().map(|(stamp, _)| *stamp);
         stamps.filter(|at| !gone.contains(at)).map(|at| (NOW - at.0) / SECOND).collect()
     }

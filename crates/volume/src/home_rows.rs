@@ -1,7 +1,8 @@
 //! The rows of homes, and their form in their table.
 //!
-//! `home, 'p'` has the place of a home, in the format of `postcard`: in which segments its slots are.
-//! `home, 'd'` has the dead slots, a bit for each, which grow by bitwise or. `home` is big endian.
+//! `home, 'p'` has the place of a home: in which segments its slots are, in the format of
+//! `postcard`. `home, 'd'` has the dead slots, a bit for each, which grow by bitwise or. `home` is
+//! big endian.
 
 use std::collections::BTreeMap;
 

@@ -433,8 +433,8 @@ impl Payload {
     }
 
     /// Makes everything stable that was written before the call. What small writes have left in the
-    /// buffer goes to stable media at once, if the devices need no flush for anything else. One call
-    /// at a time: a later one would miss what an earlier one is flushing.
+    /// buffer goes to stable media at once, if the devices need no flush for anything else. There
+    /// is one call at a time: a later one would miss what an earlier one is flushing.
     pub fn flush(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let others = state.buffer.being_written();
