@@ -7,7 +7,7 @@ use crate::address::{Branch, Stamp};
 use crate::catalog::{Catalog, Rows, check_name, check_size};
 use crate::error::Error;
 use crate::home_rows::HOME_MAX;
-use crate::rows::{Epoch, FormatRow, Key, malformed};
+use crate::rows::{Epoch, FormatRow, Key, VolumeRow, malformed};
 use crate::volumes::CHUNKS_MAX;
 
 impl Catalog {
@@ -51,8 +51,7 @@ impl Rows {
             right(is_right && *number < u32::MAX, Key::Volume(*number))?;
         }
         for ((number, name), row) in &self.snapshots {
-            let is_size =
-                |of: &VolumeRow| check_size(row.bytes, of.block_size).is_ok();
+            let is_size = |of: &VolumeRow| check_size(row.bytes, of.block_size).is_ok();
             let is_right = self.volumes.get(number).is_some_and(is_size)
                 && is_branch(row.branch)
                 && Stamp(row.stamp).is_of_a_change();

@@ -43,6 +43,8 @@
 //! | `trim` | what the sweep shows can be deleted |
 //! | `stream` | the format of a stream of what a volume was, or of what has changed |
 //! | `send`, `receive` | volumes to streams, and streams to volumes |
+//! | `size` | the size of a volume, and what is beyond its end |
+//! | `settings` | what the store keeps for those who serve volumes |
 //! | `usage` | how much space volumes take |
 //! | `volumes`, `volume` | the interface: all volumes, and one |
 //!
@@ -63,7 +65,9 @@ mod receive;
 mod rounds;
 mod rows;
 mod send;
+mod settings;
 mod sight;
+mod size;
 mod slots;
 mod stamps;
 pub mod stream;

@@ -13,7 +13,7 @@ use crate::catalog::{Activity, Look, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
-use crate::rows::{SnapshotRow, VolumeSettings};
+use crate::rows::SnapshotRow;
 use crate::sight::Sight;
 use crate::versions::Seen;
 use crate::volumes::Inner;
@@ -153,15 +153,6 @@ impl Volume {
         self.number
     }
 
-    /// The settings of the volume. [`Volumes::settings_changes`](crate::Volumes::settings_changes)
-    /// says whether they may have changed.
-    ///
-    /// # Errors
-    /// [`Error::NoVolume`] if it has been deleted.
-    pub fn settings(&self) -> Result<VolumeSettings, Error> {
-        Ok(self.inner.catalog.read().row(self.number)?.settings.clone())
-    }
-
     /// Its size in bytes.
     ///
     /// # Errors
@@ -187,7 +178,7 @@ impl Volume {
     }
 
     /// The blocks that a range covers in whole or in part.
-    fn read_around(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read_around(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
         self.check(offset, bytes)?;
         let blocks = blocks_of(offset, bytes);
         let mut whole = vec![0; ((blocks.end - blocks.start) * BLOCK_BYTES) as usize];
@@ -265,25 +256,6 @@ impl Volume {
         self.write_blocks(blocks, &whole, acknowledge)
     }
 
-    /// Makes the rest of the last block zero, which a larger volume shows. The caller holds the
-    /// lock of partial writes.
-    pub(crate) fn clear_rest(&self) -> Result<(), Error> {
-        let bytes = self.bytes()?;
-        let used = bytes % BLOCK_BYTES;
-        if used == 0 {
-            return Ok(());
-        }
-        let mut whole = self.read_around(bytes - used, used)?;
-        let rest = &mut whole[used as usize..];
-        if rest.iter().all(|byte| *byte == 0) {
-            return Ok(());
-        }
-        rest.fill(0);
-        let block = blocks_of(bytes - used, used);
-        // Before the size is, which is recorded durably.
-        self.write_blocks(block, &whole, Acknowledge::Durable)
-    }
-
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
     ///
     /// # Errors
@@ -327,7 +299,7 @@ impl Volume {
         Ok(Entered { _gate: gate, branch, activity })
     }
 
-    fn write_blocks(
+    pub(crate) fn write_blocks(
         &self,
         blocks: Range<u64>,
         data: &[u8],

@@ -10,10 +10,8 @@ use upsweep::layers::device::{Buffer, Class};
 use upsweep::layers::engine::Differing;
 use upsweep::{Durability, Seq, Store, Table};
 
-use crate::address::{
-    BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, LEVEL_MAX, Physical, Span, Stamp, spans,
-};
-use crate::catalog::{Beginning, Catalog, Look, Past, Properties, Writer, blocks_of};
+use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Span, Stamp};
+use crate::catalog::{Beginning, Catalog, Look, Past, Properties, Writer};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
@@ -70,8 +68,9 @@ pub struct Inner {
     /// Held by writes of parts of blocks, which read the rest first.
     pub partial: Mutex<()>,
     /// The sequence of the last record that was declared here.
-    last_seq: AtomicU64,
-    settings_changes: AtomicU64,
+    pub last_seq: AtomicU64,
+    /// How often settings have changed.
+    pub settings_changes: AtomicU64,
 }
 
 /// What there is of one volume.
@@ -328,41 +327,6 @@ impl Volumes {
         Ok(())
     }
 
-    /// Gives a volume another size, in bytes. What is beyond the end of a smaller one is gone,
-    /// unless a snapshot or the history keeps it; what a larger one gains is zero. Cost: a log
-    /// record.
-    ///
-    /// # Errors
-    /// [`Error::NoVolume`]; [`Error::BadSize`]; [`Error::ReadOnly`]; [`Error::Store`].
-    pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
-        let inner = &self.inner;
-        // So that nobody writes what another one has cleared.
-        let _no_parts = inner.partial.lock();
-        inner.catalog.read().writable(volume)?;
-        self.volume(volume)?.clear_rest()?;
-        inner.between(|stamp| {
-            let mut catalog = inner.catalog.write();
-            let shown = catalog.shown(catalog.number(volume)?)?;
-            let cut = blocks_of(0, bytes).end..blocks_of(0, shown.bytes).end;
-            let entry = |span| Entry { span, stamp, content: Content::Zero };
-            let zeros: Vec<Entry> = spans(cut, LEVEL_MAX).map(entry).collect();
-            let mut batch = inner.store.batch();
-            for Entry { span, content, .. } in &zeros {
-                batch.put(
-                    &inner.map,
-                    &entry::key(shown.branch, *span, stamp),
-                    &entry::value(content),
-                );
-            }
-            let ticket = catalog.resize(volume, bytes, stamp, batch)?;
-            inner.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
-            inner.add_long_zeros(shown.branch, &zeros);
-            Ok::<(), Error>(())
-        })?;
-        inner.publish_needs(None);
-        Ok(())
-    }
-
     /// Gives a volume another name.
     ///
     /// # Errors
@@ -404,27 +368,6 @@ impl Volumes {
         inner.between(|now| inner.catalog.write().set_history(volume, history, now))?;
         inner.publish_needs(None);
         Ok(())
-    }
-
-    /// Changes the settings of a volume; returns what they are then. Clones and views are for the
-    /// same clients at first. Cost: a log record.
-    ///
-    /// # Errors
-    /// [`Error::NoVolume`]; [`Error::Store`].
-    pub fn change_settings(
-        &self,
-        volume: &str,
-        change: impl FnOnce(&mut VolumeSettings),
-    ) -> Result<VolumeSettings, Error> {
-        let settings = self.inner.catalog.write().change_settings(volume, change)?;
-        self.inner.settings_changes.fetch_add(1, Ordering::Release);
-        Ok(settings)
-    }
-
-    /// How often settings of volumes have changed since the store was opened. It never blocks.
-    #[must_use]
-    pub fn settings_changes(&self) -> u64 {
-        self.inner.settings_changes.load(Ordering::Acquire)
     }
 
     /// Names the present of a volume, to return to it as long as its history has it. A snapshot

@@ -74,8 +74,8 @@ impl FromStr for BlockBytes {
 #[derive(Subcommand)]
 pub(crate) enum VolumeCommand {
     Create(VolumeCreateArgs),
-    /// Print every volume: its name, its size, its block size, whether it can be written, what it keeps of its
-    /// past, its settings, and its snapshots
+    /// Print every volume: its name, its size, its block size, whether it can be written, what it
+    /// keeps of its past, its settings, and its snapshots
     #[command(after_help = "\
 Examples:
   upsweep volume list disks.upsweep
@@ -322,12 +322,12 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 
 /// Set who may use a volume through a server, and how much
 ///
-/// The settings are kept in the store. A server that runs heeds them at once: limits and --read-only
-/// also for clients that are connected, --allow for those that connect from now on. Requests that
-/// wait because of a limit keep their time. What `upsweep serve` is given for this volume, as in
-/// --iops VOLUME=N, comes before its settings, and what it is given for all volumes after them.
-/// Snapshots have those of their volume. Clones and views are for the same clients at first, without
-/// limits. `upsweep volume list` shows all settings.
+/// The settings are kept in the store. A server that runs heeds them at once: limits and
+/// --read-only also for clients that are connected, --allow for those that connect from now on.
+/// Requests that wait because of a limit keep their time. What `upsweep serve` is given for this
+/// volume, as in --iops VOLUME=N, comes before its settings, and what it is given for all volumes
+/// after them. Snapshots have those of their volume. Clones and views are for the same clients at
+/// first, without limits. `upsweep volume list` shows all settings.
 #[derive(Args)]
 #[group(skip)]
 #[command(

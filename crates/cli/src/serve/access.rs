@@ -137,8 +137,8 @@ impl FromStr for Clients {
 }
 
 impl Clients {
-    /// Those of the settings of a volume; `None` if there are none. Nobody is meant by what cannot be
-    /// read, which another version of the program has written.
+    /// Those of the settings of a volume; `None` if there are none. Nobody is meant by what cannot
+    /// be read, which another version of the program has written.
     pub(super) fn kept(settings: &VolumeSettings) -> Option<Self> {
         let clients = settings.clients.iter().filter_map(|who| who.parse().ok());
         (!settings.clients.is_empty()).then(|| Self(clients.collect()))

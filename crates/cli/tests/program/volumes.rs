@@ -246,7 +246,8 @@ fn settings_are_set_and_shown() {
     let said =
         world.ok("volume set", &["disk", "--bytes-per-second", "none", "--read-only", "yes"]);
     assert_eq!(said, "volume \"disk\": 1,500/s, for uid:1,10.0.0.0/8, read-only\n");
-    let expected = "volume          size  block  access     history  settings                       snapshots\n\
+    let expected = "volume          size  block  access     history  \
+         settings                       snapshots\n\
          disk         1.0 GiB    512  read-only  off      1,500/s, for uid:1,10.0.0.0/8  monday\n\
          other        1.0 GiB    512  writable   off\n";
     assert_eq!(world.ok("volume list", &[]), expected);

@@ -1,8 +1,8 @@
 //! What a server serves: devices behind exports.
 //!
 //! The server calls these from several threads at a time, and each call may block. Ranges and flags
-//! are checked before: they lie within the export, fit its blocks unless it takes unaligned ones, and
-//! are allowed.
+//! are checked before: they lie within the export, fit its blocks unless it takes unaligned ones,
+//! and are allowed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
