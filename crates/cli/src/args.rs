@@ -31,8 +31,8 @@ pub(crate) use structures::{
 pub(crate) use volumes::{
     Allowed, Limited, VolumeAtArgs, VolumeCloneArgs, VolumeCommand, VolumeCreateArgs,
     VolumeDeleteArgs, VolumeDiffArgs, VolumeHistoryArgs, VolumeMarkArgs, VolumeName,
-    VolumeReceiveArgs, VolumeRenameArgs, VolumeResizeArgs, VolumeRollbackArgs, VolumeSendArgs,
-    VolumeSetArgs, VolumeSnapshotArgs,
+    VolumeReceiveArgs, VolumeRenameArgs, VolumeResizeArgs, VolumeRollbackArgs, VolumeScrubArgs,
+    VolumeSendArgs, VolumeSetArgs, VolumeSnapshotArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -408,8 +408,9 @@ pub(crate) struct ShowArgs {
 
 /// Read everything and check every checksum and invariant
 ///
-/// Prints each damaged block with its space, device and offset. The exit status is 1 if there is
-/// damage. Nothing is written.
+/// Prints each damaged block with its space, device and offset. Of volumes it checks the tables and
+/// all content, and prints each damaged range with everything in which it can be seen. The exit
+/// status is 1 if there is damage. Nothing is written.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     /// Folder of the store

@@ -1,6 +1,7 @@
 //! `upsweep volume`.
 
 mod past;
+pub(crate) mod scrub;
 mod settings;
 mod transfer;
 
@@ -35,6 +36,7 @@ pub(crate) fn run(context: &Context, command: &VolumeCommand) -> Result<(), Fail
         VolumeCommand::Df(args) => show_usage(context, args),
         VolumeCommand::Send(args) => transfer::send(context, args),
         VolumeCommand::Receive(args) => transfer::receive(context, args),
+        VolumeCommand::Scrub(args) => scrub::run(context, args),
         VolumeCommand::Delete(args) => delete(context, args),
     }
 }

@@ -63,6 +63,12 @@ impl Physical {
     pub fn plus(self, slots: u16) -> Self {
         Self { slot: self.slot + slots, ..self }
     }
+
+    /// Whether another address follows it, in the same home.
+    #[must_use]
+    pub fn is_before(self, next: Self) -> bool {
+        self.home == next.home && self.slot.checked_add(1) == Some(next.slot)
+    }
 }
 
 /// An aligned range of 16^level blocks.

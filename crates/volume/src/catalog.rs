@@ -21,6 +21,7 @@ use crate::rows::{
     BlockSize, BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange,
     SettledRow, SnapshotRow, VolumeRow, VolumeSettings, decode, malformed,
 };
+use crate::scrub::ScrubPass;
 use crate::stream::{Header, Identity};
 use crate::trim::BranchNeeds;
 use crate::versions::Kept;
@@ -37,6 +38,7 @@ pub struct Catalog {
     table: Table,
     pub format: FormatRow,
     pub settled: SettledRow,
+    pub scrub_pass: ScrubPass,
     pub rows: Rows,
     /// How often they have changed.
     pub changes: u64,
@@ -159,7 +161,7 @@ impl Rows {
             Key::Origin(volume, name) => {
                 self.origins.insert((volume, name), decode(key, value)?);
             }
-            Key::Format | Key::Settled => {}
+            Key::Format | Key::Settled | Key::Scrub => {}
         }
         Ok(())
     }
@@ -173,7 +175,7 @@ impl Rows {
             Key::Moment(volume, stamp) => drop(self.moments.remove(&(*volume, *stamp))),
             Key::Receiving(volume) => drop(self.receiving.remove(volume)),
             Key::Origin(volume, name) => drop(self.origins.remove(&(*volume, name.clone()))),
-            Key::Format | Key::Settled => {}
+            Key::Format | Key::Settled | Key::Scrub => {}
         }
     }
 
@@ -254,6 +256,7 @@ impl Catalog {
             table,
             format: FormatRow { version: FORMAT, slots_per_home },
             settled: SettledRow { home: 1, ..SettledRow::default() },
+            scrub_pass: ScrubPass::default(),
             rows: Rows::default(),
             changes: 0,
             names: BTreeMap::new(),
@@ -273,6 +276,10 @@ impl Catalog {
         let settled_key = Key::Settled.bytes();
         if let Some(found) = catalog.table.get(&settled_key)? {
             catalog.settled = decode(&settled_key, &found)?;
+        }
+        let scrub_key = Key::Scrub.bytes();
+        if let Some(found) = catalog.table.get(&scrub_key)? {
+            catalog.scrub_pass = decode(&scrub_key, &found)?;
         }
         for record in catalog.table.clone().iter() {
             let (key, value) = record?;
@@ -672,6 +679,17 @@ impl Catalog {
         let changes = vec![Key::Settled.put(&settled)];
         self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
         self.settled = settled;
+        Ok(())
+    }
+
+    /// Notes how far the scrub has come; for the next open as well if it `is_recorded`, without
+    /// waiting for that to be durable.
+    pub fn note_scrub(&mut self, pass: ScrubPass, is_recorded: bool) -> Result<(), Error> {
+        if is_recorded {
+            let changes = vec![Key::Scrub.put(&pass)];
+            self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
+        }
+        self.scrub_pass = pass;
         Ok(())
     }
 }

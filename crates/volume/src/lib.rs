@@ -45,6 +45,9 @@
 //! | `send`, `receive` | volumes to streams, and streams to volumes |
 //! | `size` | the size of a volume, and what is beyond its end |
 //! | `settings` | what the store keeps for those who serve volumes |
+//! | `recovery` | what an open drops after a crash |
+//! | `scrub` | damage of payload |
+//! | `verify` | the tables and all payload |
 //! | `usage` | how much space volumes take |
 //! | `volumes`, `volume` | the interface: all volumes, and one |
 //!
@@ -62,8 +65,10 @@ mod history;
 mod home_rows;
 mod payload;
 mod receive;
+mod recovery;
 mod rounds;
 mod rows;
+mod scrub;
 mod send;
 mod settings;
 mod sight;
@@ -73,6 +78,7 @@ mod stamps;
 pub mod stream;
 mod trim;
 mod usage;
+mod verify;
 mod versions;
 mod volume;
 mod volumes;
@@ -84,7 +90,9 @@ pub use changes::Changes;
 pub use error::Error;
 pub use receive::{Received, Receiving};
 pub use rows::{BlockSize, History, MomentKind, VolumeSettings};
+pub use scrub::{DamagedRange, Fault, ScrubPass, ScrubPosition, Scrubbed, SeenIn};
 pub use send::Sending;
 pub use usage::{Usage, VolumeUsage};
+pub use verify::VolumesReport;
 pub use volume::{Acknowledge, Extent, ExtentKind, Volume};
 pub use volumes::{MomentInfo, TABLES, VolumeInfo, Volumes};

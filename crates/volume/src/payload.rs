@@ -25,7 +25,7 @@ use crate::slots::Slots;
 use crate::stamps::Change;
 
 /// The table of homes; its space owns the segments.
-const TABLE: &str = "volumes/homes";
+pub const TABLE: &str = "volumes/homes";
 /// Slots that are taken between two sweeps at most, in per cent of all.
 const UNSEEN_PERCENT_MAX: u64 = 20;
 /// The longest write that goes through the buffer.
@@ -123,10 +123,32 @@ fn bytes_of(slots_per_home: u16) -> u32 {
     u32::from(slots_per_home) * BLOCK_BYTES as u32
 }
 
+/// Segments by device and offset.
+type Segments = BTreeMap<(u16, u64), Arc<ReservedExtent>>;
+
 impl Payload {
     /// Opens the payload of a store; homes up to `last` have been used. Segments without a home are
     /// given back, but for the spare one.
     pub fn open(store: &Store, slots_per_home: u16, last: u64) -> Result<Self, Error> {
+        let (payload, mut unused, faults) = Self::load(store, slots_per_home, last)?;
+        if let Some(fault) = faults.into_iter().next() {
+            return Err(Error::Tables(fault));
+        }
+        payload.state.lock().spare = unused.pop_first().map(|(_, segment)| segment);
+        for segment in unused.into_values() {
+            let segment = Arc::into_inner(segment).expect("no one else has it");
+            store.blocks().give_extent_back(segment)?;
+        }
+        Ok(payload)
+    }
+
+    /// The payload of a store, segments without a home, and what is wrong with the homes. Parts of
+    /// these without a segment are left out.
+    pub fn load(
+        store: &Store,
+        slots_per_home: u16,
+        last: u64,
+    ) -> Result<(Self, Segments, Vec<String>), Error> {
         let table = store.table(TABLE)?.with_durability(Durability::Relaxed);
         let segments = store.blocks().extents(table.space())?;
         let is_other =
@@ -137,42 +159,38 @@ impl Payload {
                 "a segment of {bytes} bytes, where homes have {slots_per_home} slots"
             )));
         }
-        let mut segments: BTreeMap<(u16, u64), Arc<ReservedExtent>> = segments
+        let mut segments: Segments = segments
             .into_iter()
             .map(|segment| {
                 let extent = segment.extent();
                 ((extent.device.0, extent.offset), Arc::new(segment))
             })
             .collect();
-        let homes = home_rows::read(&table, slots_per_home)?;
-        let (mut found, mut filled) = (BTreeMap::new(), BTreeMap::new());
-        for (number, HomeRows { dead, parts: rows }) in homes {
-            let part = |row: PartRow| {
-                let missing = || Error::Tables(format!("a segment of home {number} is missing"));
-                let segment = segments.get(&(row.device, row.offset)).ok_or_else(missing)?;
-                let PartRow { base, present, .. } = row;
-                let filled = filled.entry((row.device, row.offset)).or_insert(0_u32);
+        let (mut homes, mut filled, mut faults) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        for (number, HomeRows { dead, parts: rows }) in home_rows::read(&table, slots_per_home)? {
+            if rows.is_empty() {
+                continue;
+            }
+            let mut parts = Vec::new();
+            for PartRow { device, offset, base, present } in rows {
+                let Some(segment) = segments.get(&(device, offset)) else {
+                    faults.push(format!("a segment of home {number} is missing"));
+                    continue;
+                };
+                let filled = filled.entry((device, offset)).or_insert(0_u32);
                 *filled += u32::from(present.as_ref().map_or(slots_per_home, Slots::count));
                 if *filled > u32::from(slots_per_home) {
-                    return Err(Error::Tables(format!("home {number} is where another one is")));
+                    faults.push(format!("home {number} is where another one is"));
                 }
-                Ok(Part { segment: Arc::clone(segment), base, present })
-            };
-            let parts = rows.into_iter().map(part).collect::<Result<Vec<Part>, Error>>()?;
-            let living = slots_per_home - dead.count();
-            if !parts.is_empty() {
-                found.insert(number, Home { parts, dead, living });
+                parts.push(Part { segment: Arc::clone(segment), base, present });
             }
+            let living = slots_per_home - dead.count();
+            homes.insert(number, Home { parts, dead, living });
         }
         segments.retain(|_, segment| Arc::strong_count(segment) == 1);
-        let spare = segments.pop_first().map(|(_, segment)| segment);
-        for segment in segments.into_values() {
-            let segment = Arc::into_inner(segment).expect("no one else has it");
-            store.blocks().give_extent_back(segment)?;
-        }
-        let next_home = 1 + found.last_key_value().map_or(last, |(found, _)| last.max(*found));
+        let next_home = 1 + homes.last_key_value().map_or(last, |(found, _)| last.max(*found));
         let state = State {
-            homes: found,
+            homes,
             open: None,
             next_home,
             taken: 0,
@@ -181,16 +199,17 @@ impl Payload {
             buffer: WriteBuffer::default(),
             retired: Vec::new(),
             unused: Vec::new(),
-            spare,
+            spare: None,
             unflushed: BTreeMap::new(),
         };
-        Ok(Self {
+        let payload = Self {
             store: store.clone(),
             table,
             slots_per_home,
             state: Mutex::new(state),
             written: Condvar::new(),
-        })
+        };
+        Ok((payload, segments, faults))
     }
 
     fn blocks(&self) -> &BlockStore {
@@ -432,6 +451,12 @@ impl Payload {
         Some(Slot::Device(place))
     }
 
+    /// Whether it is recorded that no one needs a slot.
+    pub fn is_dead(&self, slot: Physical) -> bool {
+        let state = self.state.lock();
+        state.homes.get(&slot.home).is_some_and(|home| home.dead.has(slot.slot))
+    }
+
     /// Makes everything stable that was written before the call. What small writes have left in the
     /// buffer goes to stable media at once, if the devices need no flush for anything else. There
     /// is one call at a time: a later one would miss what an earlier one is flushing.
@@ -454,6 +479,11 @@ impl Payload {
 }
 
 impl Home {
+    /// How many slots it has.
+    fn slots(&self) -> u16 {
+        8 * self.dead.bytes().len() as u16
+    }
+
     /// The record of its place.
     pub fn row(&self) -> Vec<u8> {
         let row = |part: &Part| {
@@ -467,7 +497,7 @@ impl Home {
 
 impl Part {
     /// Where a slot is in the segment; `None` if it is not in this part.
-    fn slot(&self, slot: u16) -> Option<u16> {
+    pub fn slot(&self, slot: u16) -> Option<u16> {
         match &self.present {
             None => Some(self.base + slot),
             Some(present) => present.has(slot).then(|| self.base + present.count_below(slot)),
@@ -521,6 +551,7 @@ impl State {
     /// Where the first of consecutive slots of a home are.
     pub fn place(&self, first: Physical, slots: u16) -> Option<Place> {
         let home = self.homes.get(&first.home)?;
+        let slots = slots.min(home.slots().checked_sub(first.slot)?);
         let in_part = |part| Some((part, Part::slot(part, first.slot)?));
         let (part, at) = home.parts.iter().find_map(in_part)?;
         let is_next = |nth: &u16| part.slot(first.slot + nth) == Some(at + nth);

@@ -209,6 +209,8 @@ pub struct FormatRow {
 pub enum Key {
     Format,
     Settled,
+    /// How far the scrub has come.
+    Scrub,
     Volume(u32),
     Branch(Branch),
     /// A branch that is walked; the row is the next chunk.
@@ -227,6 +229,7 @@ impl Key {
         match self {
             Self::Format => b"format".to_vec(),
             Self::Settled => b"settled".to_vec(),
+            Self::Scrub => b"scrub".to_vec(),
             Self::Volume(number) => [&b"volume/"[..], &number.to_be_bytes()].concat(),
             Self::Branch(branch) => [&b"branch/"[..], &branch.0.to_be_bytes()].concat(),
             Self::Walk(branch) => [&b"walk/"[..], &branch.0.to_be_bytes()].concat(),
@@ -256,6 +259,7 @@ impl Key {
             return match bytes {
                 b"format" => Some(Self::Format),
                 b"settled" => Some(Self::Settled),
+                b"scrub" => Some(Self::Scrub),
                 _ => None,
             };
         };
@@ -317,6 +321,7 @@ mod tests {
         let keys = [
             Key::Format,
             Key::Settled,
+            Key::Scrub,
             Key::Volume(0x2f00_2f00),
             Key::Branch(Branch(u32::MAX)),
             Key::Walk(Branch(7)),

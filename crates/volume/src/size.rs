@@ -3,8 +3,6 @@
 //! Whole blocks beyond the end are zero in the map. A volume may also end within a block, the rest
 //! of which may have any content: it is cleared before the volume becomes larger.
 
-use std::sync::atomic::Ordering;
-
 use crate::address::{BLOCK_BYTES, LEVEL_MAX, spans};
 use crate::catalog::blocks_of;
 use crate::entry::{self, Content, Entry};
@@ -40,7 +38,7 @@ impl Volumes {
                 );
             }
             let ticket = catalog.resize(volume, bytes, stamp, batch)?;
-            inner.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+            inner.note(&ticket);
             inner.add_long_zeros(shown.branch, &zeros);
             Ok::<(), Error>(())
         })?;

@@ -1,21 +1,18 @@
 //! All volumes of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use upsweep::layers::device::{Buffer, Class};
-use upsweep::layers::engine::Differing;
-use upsweep::{Durability, Seq, Store, Table};
+use upsweep::{Durability, Seq, Store, Table, Ticket};
 
-use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Span, Stamp};
+use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
 use crate::catalog::{Beginning, Catalog, Look, Past, Properties, Writer};
 use crate::cleaning::Cleaning;
-use crate::entry::{self, Content, Entry};
+use crate::entry::{self, Entry};
 use crate::error::Error;
-use crate::payload::{Payload, Slot};
+use crate::payload::Payload;
 use crate::receive::Receiving;
 use crate::rounds::Rounds;
 use crate::rows::{
@@ -29,11 +26,11 @@ use crate::volume::{OfSnapshot, Volume};
 /// What the names of all tables of volumes begin with.
 pub const TABLES: &str = "volumes/";
 /// The table of the map.
-const MAP: &str = "volumes/map";
+pub const MAP: &str = "volumes/map";
 /// Chunks whose versions are trimmed in one record.
 const TRIMS_PER_RECORD: usize = 64;
 /// Chunks that a step of a walk looks at.
-const CHUNKS_PER_STEP: usize = 1000;
+pub const CHUNKS_PER_STEP: usize = 1000;
 /// Chunks of the largest volume.
 pub const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
 /// Slots of a home: 4 MiB.
@@ -68,9 +65,11 @@ pub struct Inner {
     /// Held by writes of parts of blocks, which read the rest first.
     pub partial: Mutex<()>,
     /// The sequence of the last record that was declared here.
-    pub last_seq: AtomicU64,
+    last_seq: AtomicU64,
     /// How often settings have changed.
     pub settings_changes: AtomicU64,
+    /// Whether what was lost in a crash has been dropped.
+    pub is_recovered: AtomicBool,
 }
 
 /// What there is of one volume.
@@ -139,25 +138,7 @@ impl Volumes {
         let slots_per_home = catalog.format.slots_per_home;
         let payload = Payload::open(store, slots_per_home, catalog.settled.home)?;
         let map = store.table(MAP)?;
-        let last = Stamp(catalog.settled.stamp);
-        let inner = Inner {
-            store: store.clone(),
-            map,
-            payload,
-            stamps: Arc::new(Stamps::after(last)),
-            trimming: Arc::default(),
-            catalog: RwLock::new(catalog),
-            flushed: AtomicU64::new(0),
-            walked: Mutex::default(),
-            abandoned: Mutex::default(),
-            flushes: Rounds::default(),
-            receivers: Mutex::default(),
-            working: Mutex::new(()),
-            partial: Mutex::new(()),
-            last_seq: AtomicU64::new(0),
-            settings_changes: AtomicU64::new(0),
-        };
-        let volumes = Self { inner: Arc::new(inner) };
+        let volumes = Self { inner: Arc::new(Inner::new(store.clone(), map, payload, catalog)) };
         volumes.inner.recover()?;
         volumes.inner.watch_sweeps()?;
         Ok(volumes)
@@ -425,6 +406,29 @@ struct Worked {
 }
 
 impl Inner {
+    /// Volumes of which nothing is known that is not in the catalog.
+    pub fn new(store: Store, map: Table, payload: Payload, catalog: Catalog) -> Self {
+        let last = Stamp(catalog.settled.stamp);
+        Self {
+            store,
+            map,
+            payload,
+            stamps: Arc::new(Stamps::after(last)),
+            trimming: Arc::default(),
+            catalog: RwLock::new(catalog),
+            flushed: AtomicU64::new(0),
+            walked: Mutex::default(),
+            abandoned: Mutex::default(),
+            flushes: Rounds::default(),
+            receivers: Mutex::default(),
+            working: Mutex::new(()),
+            partial: Mutex::new(()),
+            last_seq: AtomicU64::new(0),
+            settings_changes: AtomicU64::new(0),
+            is_recovered: AtomicBool::new(false),
+        }
+    }
+
     /// A step of the work in the background, of which there is one at a time.
     fn work(&self, cleaning: Cleaning) -> Result<Worked, Error> {
         self.record_moments()?;
@@ -475,6 +479,11 @@ impl Inner {
         Seq::new(self.last_seq.load(Ordering::Acquire))
     }
 
+    /// Notes a record that was declared here.
+    pub fn note(&self, ticket: &Ticket) {
+        self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+    }
+
     /// Declares entries of a branch, together.
     pub fn declare(&self, branch: Branch, entries: &[Entry]) -> Result<(), Error> {
         let mut batch = self.store.batch();
@@ -483,7 +492,7 @@ impl Inner {
             batch.put(&self.map, &key, &entry::value(content));
         }
         let ticket = batch.commit(Durability::Relaxed)?;
-        self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+        self.note(&ticket);
         Ok(())
     }
 
@@ -559,7 +568,7 @@ impl Inner {
             return Ok(());
         }
         let ticket = batch.commit(Durability::Relaxed)?;
-        self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
+        self.note(&ticket);
         self.payload.state.lock().end_burial(burial);
         Ok(())
     }
@@ -628,112 +637,15 @@ impl Inner {
         self.publish_needs(None);
         Ok(())
     }
-
-    /// Takes in what the map says at an open, and drops what is not stable of it: of what was
-    /// written after the last flush, which is all that it reads of the map beside long zeros.
-    fn recover(&self) -> Result<(), Error> {
-        let settled = self.catalog.read().settled;
-        let (from, mut last) = (settled.first(), self.load_long_zeros()?);
-        let blocks = self.store.blocks();
-        let ranges = blocks.updated_after(self.map.space(), Seq::new(settled.seq))?;
-        let (mut lost, mut referred) = (Vec::new(), BTreeSet::new());
-        let scan = |range: Differing| {
-            let to = range.high.map_or(Bound::Unbounded, Bound::Excluded);
-            self.map.scan((Bound::Included(range.low), to))
-        };
-        for record in ranges.into_iter().flat_map(scan) {
-            let (key, value) = record?;
-            let (branch, entry) = entry::decode(&key, &value).map_err(malformed)?;
-            last = last.max(entry.stamp);
-            let Content::Payload { first, checksums } = &entry.content else { continue };
-            if usize::from(first.slot) + checksums.len() > usize::from(self.payload.slots_per_home)
-            {
-                let Physical { home, slot } = first;
-                return Err(Error::Tables(format!("slot {slot} of home {home} in the map")));
-            }
-            if *first < from {
-                continue;
-            }
-            let arrived = self.arrived(&entry)?;
-            let slots = (0..checksums.len()).map(|nth| first.plus(nth as u16));
-            let there = slots.zip(&arrived).filter(|(_, arrived)| **arrived);
-            referred.extend(there.map(|(slot, _)| slot));
-            if arrived.contains(&false) {
-                lost.push((branch, entry, arrived));
-            }
-        }
-        self.stamps.advance(last);
-        for (branch, entry, arrived) in lost {
-            self.keep_what_arrived(branch, &entry, &arrived)?;
-        }
-        self.payload.bury_others(from, &referred)?;
-        self.flush()
-    }
-
-    /// Takes in the long zeros of all branches; returns the last stamp of one of them. Cost: a read
-    /// of the map for each branch.
-    fn load_long_zeros(&self) -> Result<Stamp, Error> {
-        let catalog = self.catalog.read();
-        let (of_rows, of_walks) = (catalog.rows.branches.keys(), catalog.rows.walks.keys());
-        let branches: BTreeSet<Branch> = of_rows.chain(of_walks).copied().collect();
-        drop(catalog);
-        let mut last = self.stamps.last();
-        for branch in branches {
-            let [from, to] = entry::keys_of_long_spans(branch);
-            for record in self.map.scan(from..to) {
-                let (key, value) = record?;
-                let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-                self.trimming.zeros.write().add(branch, entry.span, entry.stamp);
-                last = last.max(entry.stamp);
-            }
-        }
-        Ok(last)
-    }
-
-    /// Which blocks of an entry are what was written.
-    fn arrived(&self, entry: &Entry) -> Result<Vec<bool>, Error> {
-        let Content::Payload { first, checksums } = &entry.content else { return Ok(Vec::new()) };
-        let is_right = |(nth, checksum): (usize, &u32)| {
-            let Some(Slot::Device(place)) = self.payload.find(first.plus(nth as u16), 1) else {
-                return Ok(false);
-            };
-            let buffer = Buffer::zeroed(BLOCK_BYTES as usize);
-            let read = place.segment.read(place.offset, buffer, Class::SweepRead);
-            match read {
-                Ok(read) => Ok(crc32c::crc32c(&read) == *checksum),
-                Err(upsweep::Error::Damaged(_)) => Ok(false),
-                Err(error) => Err(error.into()),
-            }
-        };
-        checksums.iter().enumerate().map(is_right).collect()
-    }
-
-    /// Replaces an entry by entries for those of its blocks that have arrived.
-    fn keep_what_arrived(
-        &self,
-        branch: Branch,
-        entry: &Entry,
-        arrived: &[bool],
-    ) -> Result<(), Error> {
-        let Content::Payload { first, checksums } = &entry.content else { return Ok(()) };
-        let mut batch = self.store.batch();
-        batch.delete(&self.map, &entry::key(branch, entry.span, entry.stamp));
-        let blocks = entry.span.blocks().zip(checksums).zip(arrived).enumerate();
-        for (nth, ((block, checksum), _)) in blocks.filter(|(_, (_, arrived))| **arrived) {
-            let (span, checksums) = (Span::block(block), vec![*checksum]);
-            let content = Content::Payload { first: first.plus(nth as u16), checksums };
-            batch.put(&self.map, &entry::key(branch, span, entry.stamp), &entry::value(&content));
-        }
-        let ticket = batch.commit(Durability::Wait)?;
-        self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
-        Ok(())
-    }
 }
 
 impl Drop for Inner {
-    /// What nobody has flushed need not be durable; it is, if that is possible.
+    /// What nobody has flushed need not be durable; it is, if that is possible. Before the recovery
+    /// has ended, a flush would say of what was lost that it is stable.
     fn drop(&mut self) {
-        drop(self.flush());
+        if *self.is_recovered.get_mut() {
+            drop(self.flush());
+        }
     }
 }
 

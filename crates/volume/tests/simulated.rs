@@ -18,7 +18,8 @@ use upsweep::layers::device::{
 };
 use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder, WallClock};
 use upsweep_volume::{
-    Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, MomentKind, Past, Volume, Volumes,
+    Acknowledge, BLOCK_BYTES, Error, ExtentKind, History, MomentKind, Past, ScrubPosition, Volume,
+    Volumes,
 };
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -491,12 +492,26 @@ impl World {
 
     fn open(&mut self) {
         let store = builder(&self.bank).open_on(self.bank.clone()).expect("opens");
+        let report = Volumes::verify(&store).expect("readable").expect("there are volumes");
+        assert_eq!((report.damage, report.faults), (Vec::new(), Vec::new()), "before recovery");
         let volumes = Volumes::open_with(&store, self.slots_per_home).expect("recovers");
         self.store = Some((store, volumes));
     }
 
+    /// A scrub finds no damage.
+    fn scrub(&self) -> Result<(), Error> {
+        let mut next = Some(ScrubPosition::default());
+        while let Some(from) = next {
+            let step = self.volumes().scrub(None, from, 1 << 18)?;
+            assert_eq!(step.damage, []);
+            next = step.next;
+        }
+        Ok(())
+    }
+
     /// Compares everything; snapshots also through clones of them.
     fn check(&mut self, cut: bool) -> Result<(), Error> {
+        self.scrub()?;
         for name in self.model.keys().cloned().collect::<Vec<_>>() {
             let Some((volume, snapshot)) = name.split_once('@') else {
                 self.compare(&name, 0, self.size_of(&name), cut)?;
@@ -578,6 +593,9 @@ impl World {
                 self.cut();
             }
             self.step().expect("no fault is injected");
+            // A part of the volumes, which goes on while they change.
+            let step = self.volumes().continue_scrub(1 << 18).expect("no fault is injected");
+            assert_eq!(step.damage, []);
         }
         self.check(false).expect("readable");
         self.check_space().expect("no fault is injected");

@@ -1,11 +1,11 @@
-//! Volumes that many threads use at a time: writers, readers, flushes, snapshots, and the work in
-//! the background.
+//! Volumes that many threads use at a time: writers, readers, flushes, snapshots, the work in the
+//! background, and scrubs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::{CreateOptions, OpenOptions, Store};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Past, Volume, Volumes};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Past, ScrubPosition, Volume, Volumes};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 const WRITERS: u64 = 4;
@@ -89,6 +89,17 @@ fn look_at_a_snapshot(volumes: &Volumes, snapshot: &str, finished: &[AtomicU64])
     volumes.delete_snapshot("disk", snapshot).expect("deleted");
 }
 
+/// Scrubs all volumes in small steps, again and again.
+fn scrub(volumes: &Volumes, is_over: &AtomicBool) {
+    let mut next = None;
+    while !is_over.load(Ordering::Acquire) {
+        let from: ScrubPosition = next.unwrap_or_default();
+        let step = volumes.scrub(None, from, 1 << 18).expect("readable");
+        assert_eq!(step.damage, []);
+        next = step.next;
+    }
+}
+
 #[test]
 fn every_reader_sees_whole_blocks_that_never_get_older() {
     let store = Store::in_memory().expect("made");
@@ -119,6 +130,7 @@ fn every_reader_sees_whole_blocks_that_never_get_older() {
                 store.sweep().expect("swept");
             }
         });
+        scope.spawn(|| scrub(&volumes, &is_over));
         for number in 0..20 {
             look_at_a_snapshot(&volumes, &format!("s{number}"), &finished);
         }

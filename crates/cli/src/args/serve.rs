@@ -6,7 +6,7 @@ use clap::Args;
 use upsweep_nbd::server::Listen;
 
 use super::OpenArgs;
-use crate::serve::{Clients, Rate, Setting};
+use crate::serve::{Clients, Period, Rate, Setting};
 
 /// Have a store open, so that other commands work on it at the same time, and export its volumes
 ///
@@ -26,8 +26,8 @@ use crate::serve::{Clients, Rate, Setting};
 ///
 /// What `upsweep volume set` has set for a volume counts unless it is given here for this volume.
 ///
-/// In the background the server gives back what volumes no longer need, and makes everything
-/// durable. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands
+/// In the background the server gives back what volumes no longer need, makes everything durable,
+/// and checks the content of volumes against its checksums. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands
 /// that run come to their end, for 30 seconds or until a second signal, and then interrupts them. A
 /// server that is killed loses nothing that was durable. With systemd, Type=notify tells it when
 /// the server can be used. SIGHUP has the certificates read again.
@@ -93,6 +93,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) workers: u32,
+    /// Check the content of all volumes once in this time, such as 30d, or off. It is read evenly
+    /// over that time, and at 1 MiB a second at least; a server that is started again goes on.
+    /// Damage is printed to standard error
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    pub(crate) scrub: Period,
     /// Serve /metrics, in the text format of Prometheus, and /healthz over HTTP at this TCP address
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,

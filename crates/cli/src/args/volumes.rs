@@ -24,6 +24,7 @@ Examples:
   upsweep volume df disks.upsweep
   upsweep volume send disks.upsweep disk@monday | upsweep volume receive copy.upsweep disk
   upsweep volume set disks.upsweep disk --iops 500 --allow 10.0.0.0/8
+  upsweep volume scrub disks.upsweep
   upsweep volume delete disks.upsweep trial
   upsweep volume delete disks.upsweep disk@monday
 
@@ -105,6 +106,7 @@ Examples:
     Df(ShowArgs),
     Send(VolumeSendArgs),
     Receive(VolumeReceiveArgs),
+    Scrub(VolumeScrubArgs),
     Delete(VolumeDeleteArgs),
 }
 
@@ -125,6 +127,7 @@ impl VolumeCommand {
             Self::Diff(args) => &args.open,
             Self::Send(args) => &args.open,
             Self::Receive(args) => &args.open,
+            Self::Scrub(args) => &args.show.open,
             Self::Delete(args) => &args.open,
         }
     }
@@ -508,6 +511,27 @@ pub(crate) struct VolumeRenameArgs {
     /// Its new name
     #[arg(value_name = "NEW")]
     pub(crate) name: String,
+}
+
+/// Read the content of volumes and check every checksum
+///
+/// It checks all that can be seen of the volumes, of their snapshots and of their histories, and
+/// what several of them share once. It prints each damaged range with everything in which it can be
+/// seen, its device and its offset there. The exit status is 1 if there is damage. Nothing is
+/// repaired. Without a server the volumes cannot be used meanwhile. A server checks all volumes by
+/// itself, slowly: see `upsweep serve --scrub`. `upsweep verify` checks the tables of the volumes,
+/// too, and all else in a store.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep volume scrub disks.upsweep
+  upsweep volume scrub disks.upsweep disk")]
+pub(crate) struct VolumeScrubArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+    /// Check this volume only, with its snapshots and its history
+    #[arg(value_name = "VOLUME")]
+    pub(crate) volume: Option<String>,
 }
 
 /// Delete a volume with its snapshots, or one snapshot

@@ -14,6 +14,7 @@
 //! | `bitmaps` | what has changed of them, for its clients |
 //! | `web` | metrics and health over HTTP |
 //! | `upkeep` | work in the background |
+//! | `scrub` | the pace of checks of all payload |
 //!
 //! One thread waits for everything: connections, signals, and the bell that is rung when a command
 //! ends or the store fails. At the first signal the socket goes and the commands come to their end;
@@ -27,6 +28,7 @@ mod exports;
 mod limits;
 mod message;
 mod nbd;
+mod scrub;
 mod socket;
 mod upkeep;
 mod web;
@@ -50,6 +52,7 @@ use calls::{Bell, CALLS_MAX, Calls};
 pub(crate) use client::forward;
 pub(crate) use limits::Rate;
 use nbd::Nbd;
+pub(crate) use scrub::Period;
 use socket::Listener;
 use upkeep::Upkeep;
 use web::Pages;
@@ -75,7 +78,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     });
     let metrics = metrics.transpose()?;
     let listener = Listener::bind(&args.open.store)?;
-    let upkeep = Upkeep::start(context, &served, Arc::clone(&bell)).map_err(failed)?;
+    let upkeep = Upkeep::start(context, &served, args.scrub, Arc::clone(&bell)).map_err(failed)?;
     let mut server = Server {
         context,
         signals,

@@ -1,4 +1,4 @@
-//! Work in the background of a server: volumes are trimmed, cleaned and flushed.
+//! Work in the background of a server: volumes are trimmed, cleaned, flushed and scrubbed.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use upsweep::Seq;
 use upsweep_volume::Volumes;
 
+use super::Period;
 use super::calls::Bell;
+use super::scrub::Scrub;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::open_store::OpenStore;
@@ -48,6 +50,7 @@ struct Worker {
     flushed: Option<Seq>,
     /// The last failure that was told.
     told: Option<String>,
+    scrub: Scrub,
 }
 
 impl Upkeep {
@@ -55,6 +58,7 @@ impl Upkeep {
     pub(super) fn start(
         context: &Context,
         served: &Arc<OpenStore>,
+        scrub: Period,
         bell: Arc<Bell>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
@@ -64,6 +68,7 @@ impl Upkeep {
             flushed_at: Instant::now(),
             flushed: None,
             told: None,
+            scrub: Scrub::every(scrub),
         };
         let its = Arc::clone(&shared);
         let run = move || {
@@ -129,11 +134,13 @@ impl Worker {
         // Fails if the store has.
         self.served.store().flush()?;
         let Some(volumes) = self.served.existing_volumes()? else { return Ok(false) };
-        let is_more = volumes.work()?;
+        // A failure of one, such as damage in the way of cleaning, does not keep the others back.
+        let worked = volumes.work();
+        let scrubbed = self.scrub.step(&self.context, &volumes);
         if self.flushed_at.elapsed() >= FLUSH_EVERY {
             self.flush(&volumes)?;
         }
-        Ok(is_more)
+        Ok(worked? | scrubbed?)
     }
 
     /// Flushes the volumes unless nothing has changed.

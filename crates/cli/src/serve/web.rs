@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use upsweep_nbd::server::{Counters, Kind, RequestCounters};
+use upsweep_volume::ScrubPass;
 
 use crate::failure::Failure;
 use crate::open_store::OpenStore;
@@ -104,8 +105,45 @@ impl Pages {
         if let Some(counters) = &self.counters {
             text += &of_server(&counters());
         }
+        if let Ok(Some(volumes)) = self.store.existing_volumes() {
+            text += &of_scrub(&volumes.scrub_pass());
+        }
         text
     }
+}
+
+/// What the scrub of volumes has found, in the text format of Prometheus.
+fn of_scrub(pass: &ScrubPass) -> String {
+    let began = pass.began_at as f64 / 1e6;
+    let ended = pass.ended_at.unwrap_or_default() as f64 / 1e6;
+    let damaged = pass.damaged_blocks.max(pass.damaged_blocks_before);
+    let families = [
+        ("bytes_total", "counter", "Bytes of payload that were checked.", pass.bytes.to_string()),
+        (
+            "damaged_blocks",
+            "gauge",
+            "Damaged blocks that the pass which runs, or the one before it, has found.",
+            damaged.to_string(),
+        ),
+        (
+            "pass_begin_timestamp_seconds",
+            "gauge",
+            "When the last pass began, since 1970; 0: never.",
+            began.to_string(),
+        ),
+        (
+            "pass_end_timestamp_seconds",
+            "gauge",
+            "When the last complete pass ended, since 1970; 0: never.",
+            ended.to_string(),
+        ),
+    ];
+    let mut text = String::new();
+    for (name, kind, help, value) in families {
+        let name = format!("upsweep_volume_scrub_{name}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    text
 }
 
 /// What an NBD server has done, in the text format of Prometheus.

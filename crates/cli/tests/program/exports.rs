@@ -418,7 +418,7 @@ fn settings_of_volumes_count_at_once() {
 }
 
 /// The answer of an HTTP server to a request.
-fn answer(address: &str, request: &str) -> String {
+pub fn answer(address: &str, request: &str) -> String {
     let mut socket = TcpStream::connect(address).expect("connects");
     socket.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();

@@ -14,6 +14,7 @@ mod load;
 mod memory;
 mod past;
 mod quarantine;
+mod scrub;
 mod secure;
 mod serve;
 mod snapshots;
