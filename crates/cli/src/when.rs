@@ -84,7 +84,7 @@ fn ago(text: &str) -> Option<Duration> {
 }
 
 /// The length of a span, without its sign. That of a month or a year is not known.
-fn length(span: &Span) -> Option<Duration> {
+pub(crate) fn length(span: &Span) -> Option<Duration> {
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Some(length.unsigned_abs())
 }

@@ -23,6 +23,7 @@ use crate::catalog::Rows;
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::payload::{Place, Slot};
+use crate::rows::VolumeRow;
 use crate::trim::BranchNeeds;
 use crate::versions::{Seen, Versions};
 use crate::volumes::{CHUNKS_MAX, CHUNKS_PER_STEP, Inner, Volumes};
@@ -290,7 +291,7 @@ impl Rows {
     /// its history.
     fn branches_of(&self, volume: Option<u32>) -> BTreeSet<Branch> {
         let Some(number) = volume else { return self.branches.keys().copied().collect() };
-        let kept = self.volumes.get(&number).into_iter().flat_map(|row| row.kept());
+        let kept = self.volumes.get(&number).into_iter().flat_map(VolumeRow::kept);
         let snapshots = self.snapshots_of(number);
         let snapshots = snapshots.map(|(_, row)| (Branch(row.branch), Stamp(row.stamp)));
         let looks = kept.map(|(branch, _, to)| (branch, to)).chain(snapshots);

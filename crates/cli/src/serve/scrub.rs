@@ -7,10 +7,11 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime};
 
-use jiff::{Span, SpanRelativeTo};
+use jiff::Span;
 use upsweep_volume::{Error, Volumes};
 
 use crate::context::Context;
+use crate::when;
 
 /// Bytes in a second at least.
 const RATE_MIN: f64 = (1 << 20) as f64;
@@ -33,9 +34,7 @@ impl FromStr for Period {
             return Ok(Self(None));
         }
         let span = text.parse::<Span>().ok().filter(|span| span.is_positive());
-        let length =
-            span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
-        let length = length.map(|length| length.unsigned_abs());
+        let length = span.as_ref().and_then(when::length);
         let is_long = |length: &Duration| *length >= Duration::from_secs(1);
         let wrong = || "give a time such as 30d or 12h, of 1s at least, or off".to_owned();
         length.filter(is_long).map(|length| Self(Some(length))).ok_or_else(wrong)

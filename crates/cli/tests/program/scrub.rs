@@ -45,6 +45,14 @@ fn line(at: u64) -> String {
     )
 }
 
+/// A text without offsets on a device: a server may have moved the block.
+fn without_places(text: &str) -> String {
+    let mut parts = text.split(" at offset ");
+    let first = parts.next().expect("there is one").to_owned();
+    let is_digit = |digit: char| digit.is_ascii_digit();
+    parts.fold(first, |text, part| text + " somewhere" + part.trim_start_matches(is_digit))
+}
+
 #[test]
 fn damage_of_a_volume_is_told_by_scrub_and_verify() {
     let (world, at) = damaged();
@@ -64,15 +72,18 @@ fn damage_of_a_volume_is_told_by_scrub_and_verify() {
     let without = world.run("volume scrub", &[]);
     let server = Server::with(&world, &["--scrub", "off"]);
     let with = world.run("volume scrub", &[]);
+    let expected = format!("{line}\n128.0 KiB of volumes: 1 block damaged\n");
+    assert_eq!(without.out, expected);
     for run in [without, with] {
         assert_eq!(run.status, Some(1), "{}", run.errors);
-        assert_eq!(run.out, format!("{line}\n128.0 KiB of volumes: 1 block damaged\n"));
+        assert_eq!(without_places(&run.out), without_places(&expected));
         assert_eq!(run.errors, "");
     }
     let json = world.run("volume scrub", &["disk", "--json"]);
     assert_eq!(json.status, Some(1));
     let found: Value = serde_json::from_str(&json.out).expect("JSON");
-    assert_eq!((&found["bytes"], &found["damage"][0]), (&(64 << 10).into(), damage));
+    assert_eq!(found["bytes"], 64 << 10);
+    assert_eq!(found["damage"][0]["seen_in"], damage["seen_in"]);
     assert_eq!(world.ok("volume scrub", &["other"]), "64.0 KiB of volumes: no damage\n");
     refused(&world.run("volume scrub", &["none"]), "no volume \"none\"");
     server.stop();
@@ -118,11 +129,8 @@ fn a_server_finds_damage_in_the_background_and_tells_once() {
     std::thread::sleep(Duration::from_secs(2));
     server.stop();
     let errors = std::fs::read_to_string(world.path("errors")).expect("readable");
-    // The block may have been moved before.
-    let (before, after) = errors.split_once(" at offset ").expect("a place");
-    assert_eq!(Some(before), format!("upsweep: {}", line(at)).split(" at offset ").next());
-    let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
-    assert_eq!(after, ": checksum mismatch\n");
+    let expected = format!("upsweep: {}\n", line(at));
+    assert_eq!(without_places(&errors), without_places(&expected));
     let wrong = world.run("serve", &["--scrub", "0s"]);
     assert!(wrong.errors.contains("give a time such as 30d or 12h"), "{}", wrong.errors);
 }
