@@ -28,6 +28,7 @@ mod lachesis_scans;
 mod lachesis_stripes;
 mod lachesis_tracks;
 mod lachesis_updates;
+mod mariner;
 mod modern;
 mod modern_stores;
 mod petabyte;
@@ -55,6 +56,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_recovery::EXPERIMENT,
     bosc_gma::EXPERIMENT,
     bosc_mariner::EXPERIMENT,
+    mariner::EXPERIMENT,
     bosc_hash::INSERT,
     bosc_hash::UPDATE,
     beluga_baseline::EXPERIMENT,

@@ -70,6 +70,24 @@ pub(crate) fn parts_of_drives(
     Ok(bank(ordering, seed, Detail::Overheads, bytes_max, &descriptions))
 }
 
+/// The same as [`drives()`], and one more, of which only so many bytes at the outer edge are used: for
+/// a log.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn drives_and_log(
+    id: &str,
+    count: u16,
+    log_bytes: u64,
+    ordering: Option<Ordering>,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let one = description(id)?;
+    let mut parts = vec![(&one, u64::MAX); usize::from(count)];
+    parts.push((&one, log_bytes));
+    Ok(bank_of_parts(ordering, seed, Detail::Overheads, &parts))
+}
+
 /// The same as [`drives()`], with seeks that take so much of their time, in per cent.
 ///
 /// # Errors
@@ -249,23 +267,34 @@ fn bank(
     bytes_max: u64,
     descriptions: &[DriveDescription],
 ) -> Box<dyn Simulated> {
-    let drive = |description: &DriveDescription| {
+    let parts: Vec<_> = descriptions.iter().map(|description| (description, bytes_max)).collect();
+    bank_of_parts(ordering, seed, detail, &parts)
+}
+
+/// A bank of drives, of each of which only so many bytes are used.
+fn bank_of_parts(
+    ordering: Option<Ordering>,
+    seed: u64,
+    detail: Detail,
+    parts: &[(&DriveDescription, u64)],
+) -> Box<dyn Simulated> {
+    let drive = |(description, bytes_max): &(&DriveDescription, u64)| {
         let mut drive = Drive::new(description, detail);
         if let Some(Ordering { depth, scheduler }) = ordering {
             drive.set_queue(depth, scheduler);
         }
-        drive
+        (drive, *bytes_max)
     };
-    let drives: Vec<Drive> = descriptions.iter().map(drive).collect();
-    let geometry = |drive: &Drive| Geometry {
-        size_bytes: drive.bytes().min(bytes_max),
+    let drives: Vec<(Drive, u64)> = parts.iter().map(drive).collect();
+    let geometry = |(drive, bytes_max): &(Drive, u64)| Geometry {
+        size_bytes: drive.bytes().min(*bytes_max),
         logical_block_bytes: drive.sector_bytes(),
         physical_block_bytes: drive.sector_bytes(),
         rotational: true,
         growable: false,
     };
     let mut devices = MemoryDevices::new(drives.iter().map(geometry).collect(), seed);
-    for (device, drive) in (0..).zip(drives) {
+    for (device, (drive, _)) in (0..).zip(drives) {
         devices.set_drive(DeviceId(device), drive);
     }
     Box::new(devices)

@@ -26,6 +26,8 @@
 //! | `sentinels` | sentinels on a drive, and records that merge with them |
 //! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
+//! | `threadless` | a bank for a store without threads |
+//! | `versions` | volumes of the product, and what they would be without an index |
 
 pub(crate) mod banks;
 pub(crate) mod bare;
@@ -47,7 +49,9 @@ pub(crate) mod queued;
 pub(crate) mod raid;
 pub(crate) mod sentinels;
 pub(crate) mod store;
+pub(crate) mod threadless;
 pub(crate) mod trail;
+pub(crate) mod versions;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,319 @@
+//! Versions of the blocks of a volume, which clients write: the volumes of the product, on a store
+//! without threads, or the same payload without a volume that knows where it is.
+//!
+//! Clients write a block each, and their writes end together with a flush, as those of an NBD
+//! server that asks for durable writes do: a flush is for all who wait for it. What comes meanwhile
+//! waits for the next one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use upsweep::layers::device::{Buffer, Class, Simulated, WriteMode};
+use upsweep::layers::runtime::ReservedExtent;
+use upsweep::{CreateOptions, OpenOptions, Store, Table, WallClock};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, History, Past, Volume, Volumes};
+
+use super::Traffic;
+use super::threadless::Threadless;
+use crate::problem::Problem;
+
+/// The volume, and what shows its past.
+const VOLUME: &str = "disk";
+const WAS: &str = "was";
+/// The table that owns the payload, if there is no volume.
+const PAYLOAD: &str = "payload";
+/// What a volume reserves at a time, and the longest write of its buffer.
+const SEGMENT_BYTES: u64 = 4 << 20;
+const WRITE_BYTES: u64 = 256 << 10;
+/// How long the work in the background rests when there is none, as that of the server.
+const REST_US: u64 = 1_000_000;
+/// When it all begins, after the Unix epoch.
+const BEGIN: Duration = Duration::from_secs(1_000_000_000);
+
+/// What is kept of the versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Their payload, and nothing that says what it is.
+    Payload,
+    /// The last one of each block.
+    Present,
+    /// Every one.
+    History,
+}
+
+/// The store that they are in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Its memory.
+    pub(crate) memory_bytes: u64,
+    /// How many of the devices have data; the others have the log.
+    pub(crate) data_devices: u16,
+    /// Blocks of the volume.
+    pub(crate) blocks: u64,
+    /// Processor time of a version and, with an index, again of its entry.
+    pub(crate) processor_us: u64,
+}
+
+/// Clients that write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clients {
+    /// How many there are; each has one write under way.
+    pub(crate) count: usize,
+    /// Time from one write to the next at least, in microseconds.
+    pub(crate) interval_us: u64,
+}
+
+/// For how long they write at least.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lasting {
+    /// Versions.
+    pub(crate) versions: u64,
+    /// Virtual time, in microseconds.
+    pub(crate) us: u64,
+}
+
+/// What they saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// Versions in a second.
+    pub(crate) per_second: f64,
+    /// The same without the time of the work in the background.
+    pub(crate) per_second_alone: f64,
+    /// Requests to the devices for them.
+    pub(crate) traffic: Traffic,
+}
+
+/// Where versions go.
+enum Target {
+    Payload { table: Table, segment: Option<(ReservedExtent, u64)> },
+    Volume { volumes: Volumes, volume: Volume },
+}
+
+/// A store with versions.
+pub(crate) struct Versions {
+    /// Dropped before the store closes.
+    target: Option<Target>,
+    store: Option<Store>,
+    bank: Threadless,
+    setup: Setup,
+    /// When clients may write next.
+    free_us: u64,
+    /// When the work in the background goes on.
+    work_due_us: u64,
+    /// Versions so far, and the last one of each block.
+    written: u64,
+    last: BTreeMap<u64, u64>,
+    /// A moment, and what each block was then.
+    noted: Option<(u64, BTreeMap<u64, u64>)>,
+}
+
+fn problem(error: impl std::fmt::Display) -> Problem {
+    Problem::Simulation(format!("volumes: {error}"))
+}
+
+/// The content of a version.
+fn content(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(BLOCK_BYTES as usize / size_of::<u64>())
+}
+
+impl Versions {
+    /// None so far, on a bank at rest.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the store cannot be made.
+    pub(crate) fn create(
+        keeping: Keeping,
+        setup: Setup,
+        drives: Box<dyn Simulated>,
+    ) -> Result<Self, Problem> {
+        let bank = Threadless::new(drives);
+        let clock = bank.clock();
+        let time = move || SystemTime::UNIX_EPOCH + BEGIN + Duration::from_micros(clock.now_us());
+        let options = OpenOptions::default()
+            .memory_bytes(setup.memory_bytes as usize)
+            .wall_clock(WallClock::new(time))
+            .without_threads();
+        let builder = Store::builder().options(options);
+        let create = CreateOptions::default();
+        let store = builder.create_on(bank.clone(), setup.data_devices, &create);
+        let store = store.map_err(problem)?;
+        bank.set_store(store.blocks().clone());
+        let target = Target::create(keeping, setup.blocks, &store)?;
+        let now_us = bank.now_us();
+        Ok(Self {
+            target: Some(target),
+            store: Some(store),
+            bank,
+            setup,
+            free_us: now_us,
+            work_due_us: now_us,
+            written: 0,
+            last: BTreeMap::new(),
+            noted: None,
+        })
+    }
+
+    /// Lets clients write; `next` gives the blocks.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if a write fails.
+    pub(crate) fn write(
+        &mut self,
+        clients: Clients,
+        lasting: Lasting,
+        mut next: impl FnMut() -> u64,
+    ) -> Result<Written, Problem> {
+        let (from_us, before) = (self.bank.now_us(), self.bank.traffic());
+        let mut due_us: VecDeque<u64> = VecDeque::new();
+        let (mut ended, mut work_us) = (0, 0);
+        while ended < lasting.versions || self.bank.now_us() - from_us < lasting.us {
+            while due_us.len() < clients.count {
+                let us = self.free_us.max(self.bank.now_us());
+                self.free_us = us + clients.interval_us;
+                due_us.push_back(us);
+            }
+            self.bank.pass_until(due_us[0]);
+            let now_us = self.bank.now_us();
+            let together = due_us.partition_point(|us| *us <= now_us);
+            due_us.drain(..together);
+            let blocks: Vec<u64> = std::iter::repeat_with(&mut next).take(together).collect();
+            self.write_together(&blocks)?;
+            ended += together as u64;
+            work_us += self.work()?;
+        }
+        let us = self.bank.now_us() - from_us;
+        let per_second = |us: u64| ended as f64 * 1e6 / us as f64;
+        let traffic = self.bank.traffic().since(before);
+        let per_second_alone = per_second(us - work_us);
+        Ok(Written { per_second: per_second(us), per_second_alone, traffic })
+    }
+
+    /// Writes versions of blocks, and makes them durable.
+    fn write_together(&mut self, blocks: &[u64]) -> Result<(), Problem> {
+        let Some(target) = &mut self.target else { return Ok(()) };
+        let parts = if matches!(target, Target::Payload { .. }) { 1 } else { 2 };
+        let mut payload = Vec::new();
+        for block in blocks {
+            self.bank.pass_until(self.bank.now_us() + parts * self.setup.processor_us);
+            self.written += 1;
+            self.last.insert(*block, self.written);
+            let data = content(self.written);
+            match target {
+                Target::Payload { .. } => payload.extend(data),
+                Target::Volume { volume, .. } => {
+                    let offset = block * BLOCK_BYTES;
+                    volume.write(offset, &data, Acknowledge::Written).map_err(problem)?;
+                }
+            }
+        }
+        match target {
+            Target::Volume { volumes, .. } => volumes.flush().map_err(problem),
+            Target::Payload { table, segment } => {
+                let Some(store) = &self.store else { return Ok(()) };
+                write_payload(store, table, segment, &payload)
+            }
+        }
+    }
+
+    /// Does a part of the work in the background if there is some; returns how long it took.
+    fn work(&mut self) -> Result<u64, Problem> {
+        let now_us = self.bank.now_us();
+        let Some(Target::Volume { volumes, .. }) = &self.target else { return Ok(0) };
+        if now_us < self.work_due_us {
+            return Ok(0);
+        }
+        let is_more = volumes.work().map_err(problem)?;
+        let end_us = self.bank.now_us();
+        self.work_due_us = if is_more { end_us } else { end_us + REST_US };
+        Ok(end_us - now_us)
+    }
+
+    /// Notes what each block is now.
+    pub(crate) fn note(&mut self) {
+        if let Some(Target::Volume { volumes, .. }) = &self.target {
+            self.noted = Some((volumes.moment(), self.last.clone()));
+        }
+    }
+
+    /// Checks that some of these blocks are what was written last, and, with a history, what they
+    /// were at the moment that was noted.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if they are not.
+    pub(crate) fn check(&self, blocks: &[u64]) -> Result<(), Problem> {
+        let Some(Target::Volume { volumes, volume }) = &self.target else { return Ok(()) };
+        compare(volume, &self.last, blocks)?;
+        let has_history = volumes.list().iter().any(|info| info.history.is_on());
+        match &self.noted {
+            Some((moment, then)) if has_history => {
+                let was = volumes.view(VOLUME, Past::At(*moment), WAS).map_err(problem)?;
+                compare(&was, then, blocks)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Target {
+    fn create(keeping: Keeping, blocks: u64, store: &Store) -> Result<Self, Problem> {
+        if keeping == Keeping::Payload {
+            let table = store.table(PAYLOAD).map_err(problem)?;
+            return Ok(Self::Payload { table, segment: None });
+        }
+        let volumes = Volumes::open(store).map_err(problem)?;
+        let volume = volumes.create(VOLUME, blocks * BLOCK_BYTES).map_err(problem)?;
+        if keeping == Keeping::History {
+            let history = History { window: Some(Duration::MAX), bytes: None };
+            volumes.set_history(VOLUME, history).map_err(problem)?;
+        }
+        Ok(Self::Volume { volumes, volume })
+    }
+}
+
+/// Writes payload where a volume would, with as long writes.
+fn write_payload(
+    store: &Store,
+    table: &Table,
+    segment: &mut Option<(ReservedExtent, u64)>,
+    mut payload: &[u8],
+) -> Result<(), Problem> {
+    while !payload.is_empty() {
+        let (extent, used) = match segment.take() {
+            Some((extent, used)) if used < SEGMENT_BYTES => (extent, used),
+            _ => {
+                let reserved = store.blocks().reserve_extent(table.space(), SEGMENT_BYTES as u32);
+                (reserved.map_err(problem)?, 0)
+            }
+        };
+        let bytes = WRITE_BYTES.min(SEGMENT_BYTES - used).min(payload.len() as u64);
+        let (now, later) = payload.split_at(bytes as usize);
+        let (buffer, mode) = (Buffer::copy_of(now), WriteMode::Stable);
+        extent.write(used, buffer, mode, Class::SweepWrite).map_err(problem)?;
+        *segment = Some((extent, used + bytes));
+        payload = later;
+    }
+    Ok(())
+}
+
+fn compare(
+    volume: &Volume,
+    expected: &BTreeMap<u64, u64>,
+    blocks: &[u64],
+) -> Result<(), Problem> {
+    for block in blocks {
+        let mut found = vec![0; BLOCK_BYTES as usize];
+        volume.read(block * BLOCK_BYTES, &mut found).map_err(problem)?;
+        if found != content(expected.get(block).copied().unwrap_or_default()) {
+            return Err(problem(format!("block {block} is not what was written")));
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Versions {
+    fn drop(&mut self) {
+        self.target = None;
+        self.bank.let_go();
+        self.store = None;
+    }
+}
