@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn all_files_are_read() {
         let papers = Papers::load().expect("the files are right");
-        assert_eq!(papers.published.len(), 20 + 15 + 10 + 12 + 18);
+        assert_eq!(papers.published.len(), 20 + 15 + 10 + 12 + 19);
         let published = papers.published("beluga-table-6.1").expect("it is there");
         assert_eq!(published.system, "Beluga");
         assert_eq!(published.columns[2], "latency [ms]");

@@ -4,6 +4,10 @@
 //! Clients write a block each, and their writes end together with a flush, as those of an NBD
 //! server that asks for durable writes do: a flush is for all who wait for it. What comes meanwhile
 //! waits for the next one.
+//!
+//! A store without threads has one caller, so the work of the volumes in the background, such as
+//! trimming and cleaning, comes between two flushes, and clients wait for it. Its time is known, and
+//! can be left out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -63,7 +67,7 @@ pub(crate) struct Clients {
     pub(crate) interval_us: u64,
 }
 
-/// For how long they write at least.
+/// For how long they write at least, besides the work in the background.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lasting {
     /// Versions.
@@ -75,12 +79,29 @@ pub(crate) struct Lasting {
 /// What they saw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    /// Versions in a second.
-    pub(crate) per_second: f64,
-    /// The same without the time of the work in the background.
-    pub(crate) per_second_alone: f64,
-    /// Requests to the devices for them.
-    pub(crate) traffic: Traffic,
+    versions: u64,
+    us: u64,
+    /// Of that, the time in which clients waited for the work in the background.
+    work_us: u64,
+    traffic: Traffic,
+}
+
+impl Written {
+    /// Versions in a second, without the time of the work in the background.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.versions as f64 * 1e6 / (self.us - self.work_us) as f64
+    }
+
+    /// The share of the time that the work in the background took, in per cent.
+    pub(crate) fn work_percent(&self) -> f64 {
+        100.0 * self.work_us as f64 / self.us as f64
+    }
+
+    /// Bytes that were written to the devices for a version, and those that were read.
+    pub(crate) fn bytes_per_version(&self) -> (f64, f64) {
+        let per_version = |bytes: u64| bytes as f64 / self.versions as f64;
+        (per_version(self.traffic.bytes_written), per_version(self.traffic.bytes_read))
+    }
 }
 
 /// Where versions go.
@@ -165,27 +186,24 @@ impl Versions {
     ) -> Result<Written, Problem> {
         let (from_us, before) = (self.bank.now_us(), self.bank.traffic());
         let mut due_us: VecDeque<u64> = VecDeque::new();
-        let (mut ended, mut work_us) = (0, 0);
-        while ended < lasting.versions || self.bank.now_us() - from_us < lasting.us {
+        let (mut versions, mut us, mut work_us) = (0, 0, 0);
+        while versions < lasting.versions || us - work_us < lasting.us {
             while due_us.len() < clients.count {
-                let us = self.free_us.max(self.bank.now_us());
-                self.free_us = us + clients.interval_us;
-                due_us.push_back(us);
+                let next_us = self.free_us.max(self.bank.now_us());
+                self.free_us = next_us + clients.interval_us;
+                due_us.push_back(next_us);
             }
             self.bank.pass_until(due_us[0]);
             let now_us = self.bank.now_us();
-            let together = due_us.partition_point(|us| *us <= now_us);
+            let together = due_us.partition_point(|due_us| *due_us <= now_us);
             due_us.drain(..together);
             let blocks: Vec<u64> = std::iter::repeat_with(&mut next).take(together).collect();
             self.write_together(&blocks)?;
-            ended += together as u64;
+            versions += together as u64;
             work_us += self.work()?;
+            us = self.bank.now_us() - from_us;
         }
-        let us = self.bank.now_us() - from_us;
-        let per_second = |us: u64| ended as f64 * 1e6 / us as f64;
-        let traffic = self.bank.traffic().since(before);
-        let per_second_alone = per_second(us - work_us);
-        Ok(Written { per_second: per_second(us), per_second_alone, traffic })
+        Ok(Written { versions, us, work_us, traffic: self.bank.traffic().since(before) })
     }
 
     /// Writes versions of blocks, and makes them durable.
@@ -295,11 +313,7 @@ fn write_payload(
     Ok(())
 }
 
-fn compare(
-    volume: &Volume,
-    expected: &BTreeMap<u64, u64>,
-    blocks: &[u64],
-) -> Result<(), Problem> {
+fn compare(volume: &Volume, expected: &BTreeMap<u64, u64>, blocks: &[u64]) -> Result<(), Problem> {
     for block in blocks {
         let mut found = vec![0; BLOCK_BYTES as usize];
         volume.read(block * BLOCK_BYTES, &mut found).map_err(problem)?;
