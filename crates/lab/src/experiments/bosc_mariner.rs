@@ -35,7 +35,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         request comes at an interval after the one before it, and up to 64 are under way. The \
         maps are those of figure 3: a vanilla tree with a cache of 64 MB, a model of the paper's \
         tree with a queue of updates for each leaf and a log in a file, and a table of Upsweep, \
-        with 64 MB of memory each.",
+        with 64 MB of memory each. What volumes cost that keep every version, payload and map in \
+        one store, is in mariner.",
     scaling: "\
         In a quick run the map of Upsweep and its memory have a quarter of their size; there are \
         two intervals, and 300 versions are measured in each case, of Upsweep ten times as many. \

@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Continuous data protection by volumes",
     method: "\
         Clients write blocks of 4 KB at random places of a volume of the product, in a store on \
-        simulated IBM DTLA-307030: five for data, payload and map alike, and one for the log; and \
+        simulated IBM DTLA-307030: four for data, payload and map alike, and one for the log; and \
         again with a single one for data. The volume keeps a history of every version, or none, and \
         then versions that are overwritten are trimmed. Without an index, the same payload is \
         written in requests of the same lengths to ranges of the data disks that are reserved in \
@@ -39,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         own, where a version is a write; it has the maps of the paper that are slow.",
     scaling: "\
         A full run has a quarter of the paper's 20 GB of versions and 64 MB of memory, and measures \
-        30 seconds for each of eight intervals. A quick run has a 64th of the versions, and the \
+        30 seconds for each of eight intervals. A quick run has a 128th of the versions, and the \
         least memory that a store opens with, which they do not fill; it measures 3 seconds for \
         each of two intervals.",
     papers: &[GOALS],
@@ -59,7 +59,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 const VERSIONS_PER_BLOCK: u64 = 5;
 /// By how much all of it is smaller.
 const SHRUNK: u64 = 4;
-const SHRUNK_QUICK: u64 = 64;
+const SHRUNK_QUICK: u64 = 128;
 /// The least memory of a store on these disks is 10 MiB.
 const MEMORY_BYTES_QUICK: u64 = 12 << 20;
 const LOG_BYTES: u64 = 256 << 20;
@@ -137,7 +137,7 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     outcome.setup("writes under way", short(CLIENTS as f64));
     outcome.setup(
         "versions and memory",
-        scale.pick("1/64 of the paper's, and 12 MB", "1/4 of the paper's"),
+        scale.pick("1/128 of the paper's, and 12 MB", "1/4 of the paper's"),
     );
     let claims = [[AGAINST_OFF, AGAINST_NONE], [ONE_AGAINST_OFF, ONE_AGAINST_NONE]];
     for ((disks, seen), [off, none]) in disks.iter().zip(seen.chunks(KEEPINGS.len())).zip(claims) {

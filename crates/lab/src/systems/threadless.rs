@@ -231,3 +231,52 @@ struct Awake;
 impl Waker for Awake {
     fn wake(&self) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use upsweep::layers::device::{Buffer, Class, WriteMode};
+    use upsweep::{CreateOptions, Durability, OpenOptions, Store};
+
+    use super::super::banks;
+    use super::*;
+
+    fn store() -> (Threadless, Store) {
+        let drives = banks::drives_and_log("dtla307030", 1, 64 << 20, None, 1).expect("drives");
+        let bank = Threadless::new(drives);
+        let options = OpenOptions::default().memory_bytes(16 << 20).without_threads();
+        let builder = Store::builder().options(options);
+        let store = builder.create_on(bank.clone(), 1, &CreateOptions::default()).expect("made");
+        (bank, store)
+    }
+
+    #[test]
+    fn the_store_works_while_a_caller_performs_a_request() {
+        for is_set in [false, true] {
+            let (bank, store) = store();
+            let table = store.table("table").expect("made").with_durability(Durability::Relaxed);
+            let extent = store.blocks().reserve_extent(table.space(), 4 << 20).expect("reserved");
+            if is_set {
+                bank.set_store(store.blocks().clone());
+            }
+            let ticket = table.put(b"key", b"value").expect("there is room");
+            let buffer = Buffer::zeroed(4 << 20);
+            let (from_us, stable) = (bank.now_us(), WriteMode::Stable);
+            extent.write(0, buffer, stable, Class::SweepWrite).expect("it is written");
+            assert!(bank.now_us() - from_us > 100_000, "4 MiB take a while");
+            assert_eq!(store.blocks().durable() >= ticket.sequence(), is_set);
+            bank.let_go();
+        }
+    }
+
+    #[test]
+    fn time_passes_exactly_to_where_it_should() {
+        let (bank, store) = store();
+        bank.set_store(store.blocks().clone());
+        for us in [1, 10, 777, 1_234_567] {
+            let until_us = bank.now_us() + us;
+            bank.pass_until(until_us);
+            assert_eq!(bank.now_us(), until_us);
+        }
+        bank.let_go();
+    }
+}

@@ -331,3 +331,71 @@ impl Drop for Versions {
         self.store = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use upsweep_sim::random::Random;
+
+    use super::super::banks;
+    use super::*;
+
+    const BLOCKS: u64 = 300;
+    const CLIENTS: Clients = Clients { count: 64, interval_us: 0 };
+
+    fn store(keeping: Keeping) -> Versions {
+        let setup =
+            Setup { memory_bytes: 16 << 20, data_devices: 1, blocks: BLOCKS, processor_us: 10 };
+        let drives = banks::drives_and_log("dtla307030", 1, 64 << 20, None, 1).expect("drives");
+        Versions::create(keeping, setup, drives).expect("a store")
+    }
+
+    fn write(store: &mut Versions, clients: Clients, versions: u64) -> Written {
+        let mut random = Random::new(1, "blocks");
+        let lasting = Lasting { versions, us: 0 };
+        store.write(clients, lasting, || random.below(BLOCKS)).expect("it works")
+    }
+
+    #[test]
+    fn volumes_have_what_was_written_and_a_history_what_was_before() {
+        let all: Vec<u64> = (0..BLOCKS).collect();
+        for keeping in [Keeping::Present, Keeping::History] {
+            let mut store = store(keeping);
+            write(&mut store, CLIENTS, 1000);
+            store.note();
+            write(&mut store, CLIENTS, 1000);
+            store.check(&all).expect("it is as expected");
+            // The checks see another version in the past, and in the present.
+            if let Some((_, then)) = &mut store.noted {
+                *then.get_mut(&7).expect("it was written") += 1;
+            }
+            if let Some(Target::Volume { volumes, .. }) = &store.target
+                && keeping == Keeping::History
+            {
+                volumes.delete(WAS).expect("it is there");
+            }
+            assert_eq!(store.check(&all).is_err(), keeping == Keeping::History);
+            *store.last.get_mut(&7).expect("it was written") += 1;
+            assert!(store.check(&all).is_err());
+        }
+    }
+
+    #[test]
+    fn without_an_index_payload_is_all_that_is_written() {
+        let mut store = store(Keeping::Payload);
+        let written = write(&mut store, CLIENTS, 64 * 64);
+        let (bytes, read) = written.bytes_per_version();
+        // The log has a few records of four ranges.
+        assert!((4096.0..4150.0).contains(&bytes) && read == 0.0, "{bytes} {read}");
+    }
+
+    #[test]
+    fn clients_keep_their_interval_and_share_flushes() {
+        let rate = |count, interval_us| {
+            let clients = Clients { count, interval_us };
+            write(&mut store(Keeping::History), clients, 1000).per_second()
+        };
+        let (one, many, slow) = (rate(1, 0), rate(64, 0), rate(64, 20_000));
+        assert!(many > 10.0 * one, "{many} {one}");
+        assert!((45.0..=51.0).contains(&slow), "{slow}");
+    }
+}
