@@ -30,6 +30,8 @@ struct Content {
     pages: BTreeMap<u64, Page>,
     /// The recent pages, in the order in which they became that.
     recent: VecDeque<u64>,
+    /// Where a page is compressed, so that the memory of each is as long as it is compressed.
+    scratch: Vec<u8>,
 }
 
 fn decompress(compressed: &[u8], into: &mut [u8]) {
@@ -91,8 +93,10 @@ impl Content {
     fn compress(&mut self, number: u64) {
         let Some(Page::Recent(bytes)) = self.pages.remove(&number) else { return };
         if bytes.iter().any(|byte| *byte != 0) {
-            let compressed = Page::Compressed(block::compress(&bytes).into_boxed_slice());
-            self.pages.insert(number, compressed);
+            self.scratch.resize(block::get_maximum_output_size(PAGE_BYTES), 0);
+            let length = block::compress_into(&bytes, &mut self.scratch);
+            let length = length.expect("there is room for any page");
+            self.pages.insert(number, Page::Compressed(self.scratch[..length].into()));
         }
     }
 }
