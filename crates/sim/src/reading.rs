@@ -483,6 +483,7 @@ type Cursor<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 fn cursor_of(asked: &Wanted) -> Cursor<'_> {
     match asked {
         Wanted::Covering(key) | Wanted::Point(key) | Wanted::AtOrAbove(key) => (key, None, false),
+        Wanted::Range { from, to } => (from, Some(to), false),
         Wanted::Below(key) => (&[], key.as_deref(), true),
     }
 }

@@ -87,7 +87,7 @@ fn servers_send_and_receive_through_the_streams_of_their_callers() {
     assert!(received.contains("4.0 KiB of data, 1.0 MiB of zeros"), "{received}");
     let (_, received) = pipe(&from, &["disk@tuesday", "--from", "@monday"], &to, "copy");
     refused(&received, "has been changed since snapshot \"monday\"");
-    servers.map(Server::stop);
+    servers.into_iter().for_each(Server::stop);
     with_volumes(&to, |volumes| assert_eq!(content(volumes, "copy"), "tuesda"));
 }
 
@@ -156,8 +156,11 @@ fn a_receiver_that_is_killed_has_what_it_has_recorded() {
     // The server has all of it but what is in the pipe.
     let began = Instant::now();
     let token = || to.ok("volume receive", &["copy", "--resume-token"]);
-    let offset = || token().trim_end().rsplit('-').next().expect("some").parse().expect("a number");
-    while offset() < 32_u64 << 20 {
+    let offset = || -> u64 {
+        let token = token();
+        token.trim_end().rsplit('-').next().expect("some").parse().expect("a number")
+    };
+    while offset() < 32 << 20 {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", offset());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -234,9 +234,7 @@ impl BlockStore {
         let (mut ranges, mut next) = (Vec::new(), Some(Box::default()));
         while let Some(from) = next {
             let core = &self.inner.shared.lock().core;
-            let (found, rest) = core.updated_after(space, after, &from, BLOCKS_AT_A_TIME)?;
-            ranges.extend(found);
-            next = rest;
+            next = core.updated_after(space, after, &from, BLOCKS_AT_A_TIME, &mut ranges)?;
         }
         Ok(ranges)
     }

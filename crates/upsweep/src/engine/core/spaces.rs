@@ -285,10 +285,10 @@ impl Core {
         Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
     }
 
-    /// Ranges of positions of an ordered space, from `from` on, in which there may be updates after
-    /// this sequence, and the position from which on to look for more; `None` at the end. Cost: in
-    /// proportion to the blocks looked at, of which there are at most so many, and to what waits
-    /// for them; reads nothing.
+    /// Adds ranges of positions of an ordered space, from `from` on, in which there may be updates
+    /// after this sequence; returns the position from which on to look for more, `None` at the end.
+    /// Cost: in proportion to the blocks looked at, of which there are at most so many, and to what
+    /// waits for them; reads nothing.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
@@ -298,12 +298,12 @@ impl Core {
         after: Seq,
         from: &[u8],
         blocks_max: usize,
-    ) -> Result<(Vec<Differing>, Option<Box<[u8]>>), Error> {
+        ranges: &mut Vec<Differing>,
+    ) -> Result<Option<Box<[u8]>>, Error> {
         let index = &self.base.index;
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let pending = &index.directory().space(space).ok_or_else(no_table)?.pending;
         let mut next = Some(Box::from(from));
-        let mut ranges: Vec<Differing> = Vec::new();
         for _ in 0..blocks_max {
             let Some(low) = next.take() else { break };
             let Some(id) = index.directory().covering(space, &low) else {
@@ -321,7 +321,7 @@ impl Core {
                 _ => ranges.push(Differing { low, high }),
             }
         }
-        Ok((ranges, next))
+        Ok(next)
     }
 
     /// Drops a snapshot, once the returned sequence is durable; what only the snapshot had is
