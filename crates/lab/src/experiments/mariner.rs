@@ -26,8 +26,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     method: "\
         Clients write blocks of 4 KB at random places of a volume of the product, in a store on \
         simulated IBM DTLA-307030: four for data, payload and map alike, and one for the log; and \
-        again with a single one for data. The volume keeps a history of every version, or none, and \
-        then versions that are overwritten are trimmed. Without an index, the same payload is \
+        again with a single one for data. The volume keeps a history of every version, or none, \
+        and then versions that are overwritten are trimmed. Without an index, the same payload is \
         written in requests of the same lengths to ranges of the data disks that are reserved in \
         the same way, and nothing says where it is. A request comes at an interval after the one \
         before it, and up to 64 are under way. All that have come are written, and end together \
@@ -38,10 +38,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         bosc-fig-10 compares maps by themselves, each beside a log of versions on a disk of its \
         own, where a version is a write; it has the maps of the paper that are slow.",
     scaling: "\
-        A full run has a quarter of the paper's 20 GB of versions and 64 MB of memory, and measures \
-        30 seconds for each of eight intervals. A quick run has a 128th of the versions, and the \
-        least memory that a store opens with, which they do not fill; it measures 3 seconds for \
-        each of two intervals.",
+        A full run has a quarter of the paper's 20 GB of versions and 64 MB of memory, and \
+        measures 30 seconds for each of eight intervals. A quick run has a 128th of the versions, \
+        and 12 MB of memory, hardly more than a store needs, which their entries do not fill; it \
+        measures 3 seconds for each of two intervals.",
     papers: &[GOALS],
     bindings: &[
         Binding::value(GOALS, AGAINST_OFF, AGAINST_OFF, Better::Less),
@@ -161,20 +161,21 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
 }
 
 const OFF: &str = "\
-    In a simulation, the work of volumes in the background does not go on beside writes, but between \
-    them. Its time is left out of all rates; for a volume without a history, it is trimming and \
-    cleaning. What that work costs clients is therefore only what its records add to the log and to \
-    the sweep, the sweep goes on while it lasts, and requests that have come meanwhile are served \
-    together. So the rates without a history are higher than those that clients would see, even \
-    above one request for each interval, and the losses are too large rather than too small.";
+    In a simulation, the work of volumes in the background does not go on beside writes, but \
+    between them. Its time is left out of all rates; for a volume without a history, it is \
+    trimming and cleaning. What that work costs clients is therefore only what its records add to \
+    the log and to the sweep, the sweep goes on while it lasts, and requests that have come \
+    meanwhile are served together. So the rates without a history are higher than those that \
+    clients would see, even above one request for each interval, and the losses are too large \
+    rather than too small.";
 
 const OPEN: &str = "\
-    The paper gives neither its intervals nor its rates, nor how many versions are under way, nor its \
-    disks. Its block numbers are so many that hardly any is written twice, and then a volume does the \
-    same with a history and without; here each is written several times. Writes that are under way \
-    together become one request for payload, and one of the log. Without an index there is only the \
-    former, and it alone bounds the rate, because one disk at a time gets such a request, and turns \
-    on before it gets the next one.";
+    The paper gives neither its intervals nor its rates, nor how many versions are under way, nor \
+    its disks. Its block numbers are so many that hardly any is written twice, and then a volume \
+    does the same with a history and without; here each is written several times. Writes that are \
+    under way together become one request for payload, and one of the log. Without an index there \
+    is only the former, and it alone bounds the rate, because one disk at a time gets such a \
+    request, and turns on before it gets the next one.";
 
 const ONE: &str = "\
     With one data disk, the reads and writes of the sweep come between the requests for payload. \

@@ -70,8 +70,8 @@ pub(crate) fn parts_of_drives(
     Ok(bank(ordering, seed, Detail::Overheads, bytes_max, &descriptions))
 }
 
-/// The same as [`drives()`], and one more, of which only so many bytes at the outer edge are used: for
-/// a log.
+/// The same as [`drives()`], and one more, of which only so many bytes at the outer edge are used:
+/// for a log.
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such drive, or its description is wrong.

@@ -2,8 +2,8 @@
 //! measured through its public interface.
 //!
 //! Calls of such a store do its work while they wait. Here the same goes for a caller that performs
-//! a request of its own, such as a write to a reserved extent: until that has ended, the log and the
-//! sweep go on, as they would with threads. (`ThreadedDevices::in_virtual_time` lets only the
+//! a request of its own, such as a write to a reserved extent: until that has ended, the log and
+//! the sweep go on, as they would with threads. (`ThreadedDevices::in_virtual_time` lets only the
 //! devices go on.)
 
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@
 //! waits for the next one.
 //!
 //! A store without threads has one caller, so the work of the volumes in the background, such as
-//! trimming and cleaning, comes between two flushes, and clients wait for it. Its time is known, and
-//! can be left out.
+//! trimming and cleaning, comes between two flushes, and clients wait for it. Its time is known,
+//! and can be left out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
