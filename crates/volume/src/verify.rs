@@ -44,7 +44,8 @@ impl Volumes {
     /// not be open. Cost: reads the map twice, and all payload.
     ///
     /// # Errors
-    /// [`Error::Tables`] if a table cannot be read; [`Error::Store`]. Other damage is in the report.
+    /// [`Error::Tables`] if a table cannot be read; [`Error::Store`]. Other damage is in the
+    /// report.
     pub fn verify(store: &Store) -> Result<Option<VolumesReport>, Error> {
         if [MAP, payload::TABLE].iter().any(|table| store.kind(table).is_none()) {
             return Ok(None);

@@ -27,10 +27,11 @@ use crate::serve::{Clients, Period, Rate, Setting};
 /// What `upsweep volume set` has set for a volume counts unless it is given here for this volume.
 ///
 /// In the background the server gives back what volumes no longer need, makes everything durable,
-/// and checks the content of volumes against its checksums. It prints a line once it can be used. SIGTERM or SIGINT ends it: it lets the commands
-/// that run come to their end, for 30 seconds or until a second signal, and then interrupts them. A
-/// server that is killed loses nothing that was durable. With systemd, Type=notify tells it when
-/// the server can be used. SIGHUP has the certificates read again.
+/// and checks the content of volumes against its checksums. It prints a line once it can be used.
+/// SIGTERM or SIGINT ends it: it lets the commands that run come to their end, for 30 seconds or
+/// until a second signal, and then interrupts them. A server that is killed loses nothing that was
+/// durable. With systemd, Type=notify tells it when the server can be used. SIGHUP has the
+/// certificates read again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
