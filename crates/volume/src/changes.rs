@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS, Stamp};
-use crate::catalog::{Look, Past, blocks_of};
+use crate::catalog::{Past, blocks_of};
 use crate::error::Error;
+use crate::looks::Look;
 use crate::stamps::Looking;
 use crate::versions::Seen;
 use crate::volumes::{Inner, Volumes};

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use crate::address::{Branch, Stamp};
-use crate::catalog::{Catalog, Rows, check_name, check_size};
+use crate::catalog::{Catalog, check_name, check_size};
 use crate::error::Error;
 use crate::home_rows::HOME_MAX;
+use crate::looks::Rows;
 use crate::rows::{Epoch, FormatRow, Key, VolumeRow, malformed};
 use crate::volumes::CHUNKS_MAX;
 

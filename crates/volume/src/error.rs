@@ -113,7 +113,8 @@ pub enum Error {
     NotReceived(String),
     /// The volume is being received from another stream: go on with that, or give it up.
     #[error(
-        "volume {volume:?} is receiving {snapshot:?} from another stream; go on with that one          (`upsweep volume receive --resume-token`), or give it up: roll back to a snapshot, or \
+        "volume {volume:?} is receiving {snapshot:?} from another stream; go on with that one \
+         (`upsweep volume receive --resume-token`), or give it up: roll back to a snapshot, or \
          delete the volume if it has none"
     )]
     ReceivesOther {
@@ -124,7 +125,8 @@ pub enum Error {
     },
     /// The stream begins behind what has been received: send it again from there.
     #[error(
-        "the stream begins at byte {start} of volume {volume:?}, which has been received up to          byte {received} only; send it again from there (`--resume`)"
+        "the stream begins at byte {start} of volume {volume:?}, which has been received up to \
+         byte {received} only; send it again from there (`--resume`)"
     )]
     BeginsLater {
         /// The volume.
@@ -139,7 +141,8 @@ pub enum Error {
     OtherMoment(String),
     /// The volume has not got what the stream continues: send from a moment that both have.
     #[error(
-        "volume {volume:?} has no snapshot that is what the stream continues, {base:?} at its          sender; send from a snapshot that both have, or send everything to a new volume"
+        "volume {volume:?} has no snapshot that is what the stream continues, {base:?} at its \
+         sender; send from a snapshot that both have, or send everything to a new volume"
     )]
     NoBase {
         /// The volume.
@@ -149,7 +152,8 @@ pub enum Error {
     },
     /// The volume is not what the stream continues any longer: roll it back.
     #[error(
-        "volume {volume:?} has been changed since snapshot {snapshot:?}, which the stream          continues; `upsweep volume rollback` returns to the snapshot"
+        "volume {volume:?} has been changed since snapshot {snapshot:?}, which the stream \
+         continues; `upsweep volume rollback` returns to the snapshot"
     )]
     ChangedSince {
         /// The volume.
@@ -159,7 +163,8 @@ pub enum Error {
     },
     /// The volume keeps a history, and what is half received must not be part of one.
     #[error(
-        "volume {0:?} keeps a history, which would have what is half received;          `upsweep volume history --keep off` ends it"
+        "volume {0:?} keeps a history, which would have what is half received; \
+         `upsweep volume history --keep off` ends it"
     )]
     KeepsHistory(String),
     /// What is to be received is damaged, cut off, or no stream: send it again.

@@ -37,7 +37,7 @@
 //! | `history` | which moments of its past a volume keeps |
 //! | `changes` | what has changed between two moments |
 //! | `sight` | what somebody sees through several branches |
-//! | `rows`, `catalog`, `checks` | volumes, snapshots, histories, branches |
+//! | `rows`, `looks`, `catalog`, `checks` | volumes, snapshots, histories, branches |
 //! | `slots`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `trim` | what the sweep shows can be deleted |
@@ -63,6 +63,7 @@ mod entry;
 mod error;
 mod history;
 mod home_rows;
+mod looks;
 mod payload;
 mod receive;
 mod recovery;

@@ -19,9 +19,9 @@ use upsweep::Location;
 use upsweep::layers::device::{Buffer, Class};
 
 use crate::address::{BLOCK_BYTES, Branch, Physical, Stamp, chunk_of};
-use crate::catalog::Rows;
 use crate::entry::{Content, Entry};
 use crate::error::Error;
+use crate::looks::Rows;
 use crate::payload::{Place, Slot};
 use crate::rows::VolumeRow;
 use crate::trim::BranchNeeds;

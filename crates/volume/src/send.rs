@@ -1,8 +1,8 @@
 //! Sending: what a volume was at a moment, or what has changed until then, to a stream.
 //!
 //! Both moments are *held* as long as they are being sent: trimming leaves what they show, whatever
-//! becomes of snapshots and histories; what comes after them is trimmed as ever. A hold is in memory
-//! only, so none is left after a crash.
+//! becomes of snapshots and histories; what comes after them is trimmed as ever. A hold is in
+//! memory only, so none is left after a crash.
 //!
 //! Invariant: what a stream shows of a moment is stable, so after a crash of the sender the same
 //! moment is still the same content.
@@ -11,9 +11,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::address::{BLOCK_BYTES, Branch, Stamp};
-use crate::catalog::{Catalog, Look, Past, blocks_of};
+use crate::catalog::{Catalog, Past, blocks_of};
 use crate::changes::Changes;
 use crate::error::Error;
+use crate::looks::Look;
 use crate::rows::Key;
 use crate::stream::{Base, DATA_BYTES_MAX, Encoder, Header, Identity, Record, ResumeToken, Totals};
 use crate::volumes::{Inner, Volumes};

@@ -21,8 +21,9 @@ impl Volumes {
         let inner = &self.inner;
         // So that nobody writes what another one has cleared.
         let _no_parts = inner.partial.lock();
+        let before = self.volume(volume)?;
         inner.catalog.read().writable(volume)?;
-        self.volume(volume)?.clear_rest()?;
+        before.clear_rest()?;
         inner.between(|stamp| {
             let mut catalog = inner.catalog.write();
             let shown = catalog.shown(catalog.number(volume)?)?;

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS};
-use crate::catalog::{Rows, blocks_of};
+use crate::catalog::blocks_of;
 use crate::entry::Entry;
 use crate::error::Error;
+use crate::looks::Rows;
 use crate::rows::History;
 use crate::versions::{Kept, Seen, Versions};
 use crate::volumes::{CHUNKS_MAX, Inner, Volumes};

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use upsweep::Store;
 
 use crate::address::{Branch, Physical, Stamp};
-use crate::catalog::{Catalog, Rows};
+use crate::catalog::Catalog;
 use crate::entry::{self, Content};
 use crate::error::Error;
+use crate::looks::Rows;
 use crate::payload::{self, Payload};
 use crate::scrub::{DamagedRange, Scope, ScrubPosition};
 use crate::slots::Slots;

@@ -9,9 +9,10 @@ use upsweep::layers::device::{Buffer, Class};
 use crate::address::{
     BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
 };
-use crate::catalog::{Activity, Look, Writer, blocks_of};
+use crate::catalog::{Activity, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
+use crate::looks::Look;
 use crate::payload::{Place, Slot};
 use crate::rows::SnapshotRow;
 use crate::sight::Sight;

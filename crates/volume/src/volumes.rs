@@ -8,10 +8,11 @@ use parking_lot::{Mutex, RwLock};
 use upsweep::{Durability, Seq, Store, Table, Ticket};
 
 use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
-use crate::catalog::{Beginning, Catalog, Look, Past, Properties, Writer};
+use crate::catalog::{Beginning, Catalog, Past, Properties, Writer};
 use crate::cleaning::Cleaning;
 use crate::entry::{self, Entry};
 use crate::error::Error;
+use crate::looks::Look;
 use crate::payload::Payload;
 use crate::receive::Receiving;
 use crate::rounds::Rounds;

@@ -5,7 +5,7 @@ use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Volume, Volumes};
 
 const BLOCKS: u64 = 1 << 20;
-const WRITTEN: u64 = 6000;
+const WRITTEN: u64 = 30_000;
 
 type Bank = ThreadedDevices<HostileDevices>;
 
@@ -33,7 +33,7 @@ fn has(disk: &Volume, nth: u64) -> bool {
 fn open(bank: &Bank) -> (Store, Volumes, u64) {
     let store = builder().open_on(bank.clone()).expect("opens");
     let before = store.metrics().query_reads_total;
-    let volumes = Volumes::open_with(&store, 64).expect("opens");
+    let volumes = Volumes::open_with(&store, 256).expect("opens");
     let reads = store.metrics().query_reads_total - before;
     (store, volumes, reads)
 }
@@ -46,7 +46,7 @@ fn an_open_reads_what_was_written_after_the_last_flush() {
     ));
     let options = CreateOptions::default().log_bytes(16 << 20);
     let store = builder().create_on(bank.clone(), 1, &options).expect("made");
-    let volumes = Volumes::open_with(&store, 64).expect("opens");
+    let volumes = Volumes::open_with(&store, 256).expect("opens");
     let disk = volumes.create("disk", BLOCKS * BLOCK_BYTES).expect("made");
     disk.zero(0, BLOCKS / 2 * BLOCK_BYTES, Acknowledge::Durable).expect("zeroed");
     (0..WRITTEN).for_each(|nth| write(&disk, nth));
@@ -56,7 +56,9 @@ fn an_open_reads_what_was_written_after_the_last_flush() {
     drop((disk, volumes, store));
 
     let (store, volumes, reads) = open(&bank);
-    assert!(reads <= 4, "{reads} reads of {map_blocks} blocks, and all was flushed");
+    assert!(map_blocks > 50, "{map_blocks} blocks");
+    // Most of them of the other tables.
+    assert!(reads <= 10, "{reads} reads of {map_blocks} blocks, and all was flushed");
     let disk = volumes.volume("disk").expect("it is there");
     // The power fails when these are in the log alone.
     (WRITTEN..WRITTEN + 3).for_each(|nth| write(&disk, nth));
@@ -69,7 +71,7 @@ fn an_open_reads_what_was_written_after_the_last_flush() {
     });
 
     let (_store, volumes, reads) = open(&bank);
-    assert!(reads <= 8, "{reads} reads of {map_blocks} blocks for 3 writes");
+    assert!(reads <= 14, "{reads} reads of {map_blocks} blocks for 3 writes");
     let disk = volumes.volume("disk").expect("it is there");
     assert!((0..WRITTEN).all(|nth| has(&disk, nth)));
     assert!((WRITTEN..WRITTEN + 3).all(|nth| !has(&disk, nth)), "their payload did not arrive");

@@ -285,7 +285,8 @@ fn homes_that_are_missing_or_overlap_are_damage() {
     homes.put(&key(second, b'p'), &row).expect("changed");
     let report = Volumes::verify(&store).expect("readable").expect("there are volumes");
     let nowhere = |home| format!("64 slots of home {home} are not in one place each");
-    assert_eq!(report.faults, [nowhere(second)]);
+    let overlaps = format!("home {second} is where another one is");
+    assert_eq!(report.faults, [overlaps, nowhere(second)]);
     // Blocks 64 to 69 read as blocks 0 to 5 now.
     assert_eq!(report.damage.iter().map(|range| range.bytes).sum::<u64>(), 6 * BLOCK_BYTES);
     homes.delete(&key(second, b'p')).expect("changed");

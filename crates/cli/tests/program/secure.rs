@@ -101,8 +101,8 @@ fn clients_with_a_certificate_are_let_in_and_no_others() {
     let connect = |uri: &str| format!("h.set_uri_allow_local_file(True)\nh.connect_uri('{uri}')");
     let script = "
 assert h.get_tls_negotiated()
-h.pwrite(b'through TLS', 4096, nbd.CMD_FLAG_FUA)
-assert h.pread(11, 4096) == b'through TLS'
+h.pwrite(b'through TLS!' * 128, 4096, nbd.CMD_FLAG_FUA)
+assert h.pread(1536, 4096) == b'through TLS!' * 128
 h.shutdown()
 ";
     let connects = connect(&secure(&server, "disk", &known));
@@ -120,7 +120,7 @@ h.shutdown()
     assert_eq!(size(&plain), Ok("1048576\n".to_owned()));
     let script = "
 assert not h.get_tls_negotiated()
-assert h.pread(11, 4096) == b'through TLS'
+assert h.pread(1536, 4096) == b'through TLS!' * 128
 h.shutdown()
 ";
     run("nbdsh", &["-c", &connect(&plain), "-c", script]).expect("as told");

@@ -116,7 +116,7 @@ fn an_interrupted_stream_is_resumed_with_its_token() {
     let at = 3 << 20;
     refused(&run, &format!("the stream is refused at byte {at}: it ends before its end; {advice}"));
     let list = to.ok("volume list", &[]);
-    assert!(list.contains("copy         1.0 GiB  receiving  off\n"), "{list}");
+    assert!(list.contains("copy         1.0 GiB    512  receiving  off\n"), "{list}");
     let json: serde_json::Value =
         serde_json::from_str(&to.ok("volume list", &["--json"])).expect("JSON");
     assert_eq!(json["receiving"]["snapshot"], "monday");

@@ -82,8 +82,8 @@ impl Index {
         found
     }
 
-    /// Whether a block may have updates after this sequence: in its image, in its queue, or in spill
-    /// segments.
+    /// Whether a block may have updates after this sequence: in its image, in its queue, or in
+    /// spill segments.
     pub(in crate::engine) fn is_updated_after(
         &self,
         space: SpaceId,

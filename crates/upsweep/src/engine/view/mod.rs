@@ -54,9 +54,9 @@ pub enum Wanted {
     Point(Vec<u8>),
     /// The whole block that covers this position (of a table, a position is a key).
     Covering(Vec<u8>),
-    /// The block that covers the first of these positions, and of what waits for it what may concern
-    /// positions from `from` up to but not including `to`. Cheaper than the whole block if much
-    /// waits.
+    /// The block that covers the first of these positions, and of what waits for it what may
+    /// concern positions from `from` up to but not including `to`. Cheaper than the whole block if
+    /// much waits.
     Range {
         /// The first position.
         from: Vec<u8>,
