@@ -232,7 +232,10 @@ impl Connection {
         let is_stopping = self.shared.drain_until.get().is_some();
         let next = if is_stopping { Delayed::take } else { Delayed::take_due };
         while let Some(job) = next(&mut self.delayed) {
-            let is_alone = self.jobs == 0 && self.input.rest().is_empty() && self.is_drained;
+            let is_input_empty = self.input.rest().is_empty() && self.is_drained;
+            // Of several that were delayed and are due together, none is.
+            let is_alone =
+                self.jobs == 0 && is_input_empty && self.delayed.is_empty() && !self.has_performed;
             self.jobs += 1;
             if is_alone && self.pipelined == 0 && job.is_short() {
                 let done = self.shared.pool.perform(job);

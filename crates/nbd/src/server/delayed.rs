@@ -18,6 +18,11 @@ impl Delayed {
         self.jobs.push_back((job.received.checked_add(delay), job));
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     /// When the time of the first one comes.
     pub(super) fn due(&self) -> Option<Instant> {
         self.jobs.front().and_then(|(due, _)| *due)
