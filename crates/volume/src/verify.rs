@@ -12,11 +12,10 @@ use std::collections::BTreeMap;
 
 use upsweep::Store;
 
-use crate::address::{Branch, Physical, Stamp};
+use crate::address::{Physical, Stamp};
 use crate::catalog::Catalog;
 use crate::entry::{self, Content};
 use crate::error::Error;
-use crate::looks::Rows;
 use crate::payload::{self, Payload};
 use crate::scrub::{DamagedRange, Scope, ScrubPosition};
 use crate::slots::Slots;
@@ -56,15 +55,9 @@ impl Volumes {
         let (payload, _, mut faults) = Payload::load(store, slots, settled.home)?;
         faults.extend(payload.faults());
         let volumes = catalog.rows.volumes.len() as u64;
-        let catalog_faults = catalog.rows.faults();
         let branches = catalog.rows.branches.keys().copied().collect();
         let inner = Inner::new(store.clone(), store.table(MAP)?, payload, catalog);
         faults.extend(inner.check_map()?);
-        if !catalog_faults.is_empty() {
-            // Without it, nobody knows who needs what.
-            faults.extend(catalog_faults);
-            return Ok(Some(VolumesReport { volumes, faults, ..VolumesReport::default() }));
-        }
         inner.publish_needs(Some(Stamp(settled.stamp)));
         let scope = Scope { branches, end: Some(settled.first()) };
         let mut report = VolumesReport { volumes, faults, ..VolumesReport::default() };
@@ -76,31 +69,6 @@ impl Volumes {
             next = step.next;
         }
         Ok(Some(report))
-    }
-}
-
-impl Rows {
-    /// Branches that are missing, or cannot be.
-    fn faults(&self) -> Vec<String> {
-        let is_there = |branch: Branch| self.branches.contains_key(&branch);
-        let volumes = self.volumes.values().flat_map(|row| {
-            let looks = row.kept().filter(|(branch, ..)| !is_there(*branch));
-            looks.map(|(branch, ..)| {
-                format!("branch {} of volume {:?} is missing", branch.0, row.name)
-            })
-        });
-        let snapshots = self.snapshots.iter().filter_map(|((volume, name), row)| {
-            let is_whole = self.volumes.contains_key(volume) && is_there(Branch(row.branch));
-            let what = || format!("the volume or the branch of snapshot {name:?} is missing");
-            (!is_whole).then(what)
-        });
-        let branches = self.branches.iter().filter_map(|(branch, row)| {
-            let parent = Branch(row.parent?.0);
-            let is_whole = parent < *branch && is_there(parent);
-            let what = || format!("branch {} cannot continue branch {}", branch.0, parent.0);
-            (!is_whole).then(what)
-        });
-        volumes.chain(snapshots).chain(branches).collect()
     }
 }
 
