@@ -32,9 +32,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         the same way, and nothing says where it is. A request comes at an interval after the one \
         before it, and up to 64 are under way. All that have come are written, and end together \
         with a flush, as clients of the server that want their writes durable share a flush; what \
-        comes meanwhile waits for the next one. Before it is measured, a volume takes as many \
-        versions as the paper logs, five for each block of it. Afterwards some blocks are read, as \
-        they are and as they were at a moment in between, and compared with what was written. \
+        comes meanwhile waits for the next one. Before it is measured, a volume takes five \
+        versions for each block of it. Afterwards some blocks are read, as they are and as they \
+        were at a moment in between, and compared with what was written. \
         bosc-fig-10 compares maps by themselves, each beside a log of versions on a disk of its \
         own, where a version is a write; it has the maps of the paper that are slow.",
     scaling: "\
