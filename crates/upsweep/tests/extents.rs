@@ -129,6 +129,7 @@ fn a_full_store_refuses_a_reservation_and_goes_on() {
     bank.with(|devices| devices.set_capacity(DeviceId(0), 64 << 20));
     let store = Store::builder().create_on(bank, 1, &options()).expect("made");
     let (blocks, space) = with_table(&store);
+    assert_eq!(blocks.reservable_bytes(), None, "the file can grow");
     sweep_much(&store);
     let mut all = Vec::new();
     let refused = loop {
@@ -149,6 +150,27 @@ fn a_full_store_refuses_a_reservation_and_goes_on() {
     assert_eq!(store.status().reserved_bytes, bytes);
     blocks.give_extent_back(all.swap_remove(0)).expect("it is reserved");
     all.push(blocks.reserve_extent(space, 4 << 20).expect("there is room again"));
+}
+
+#[test]
+fn a_device_that_cannot_grow_says_how_much_can_be_reserved() {
+    let memory = MemoryDevices::with_fixed_sizes(&[64 << 20, 64 << 20], 1);
+    let bank = ThreadedDevices::new(HostileDevices::new(memory, 1));
+    let store = Store::builder().create_on(bank, 1, &options()).expect("made");
+    let (blocks, space) = with_table(&store);
+    let at_first = blocks.reservable_bytes().expect("it cannot grow");
+    assert!((32 << 20..62 << 20).contains(&at_first), "{at_first}, with a margin of a 32nd");
+    let mut all = Vec::new();
+    while let Ok(reserved) = blocks.reserve_extent(space, 1 << 20) {
+        all.push(reserved);
+        let left = blocks.reservable_bytes().expect("it cannot grow");
+        assert!(left <= at_first - ((all.len() as u64) << 20));
+    }
+    let left = blocks.reservable_bytes().expect("it cannot grow");
+    assert!(left < 1 << 20, "{left}");
+    blocks.give_extent_back(all.swap_remove(0)).expect("it is reserved");
+    let more = blocks.reservable_bytes().expect("it cannot grow");
+    assert!(more > left + (1 << 19), "{more} after {left}");
 }
 
 #[test]

@@ -21,22 +21,6 @@ use crate::home_rows::key_of_place;
 use crate::payload::{Part, Payload};
 use crate::slots::Slots;
 
-/// How much is cleaned.
-#[derive(Clone, Copy)]
-pub struct Cleaning {
-    /// Share of all slots that may be dead, in per cent, before it begins.
-    dead_percent_max: usize,
-    /// Segments that are cleaned in a step, with one flush.
-    segments_max: usize,
-}
-
-impl Cleaning {
-    /// As long as there is room.
-    pub const USUAL: Self = Self { dead_percent_max: 20, segments_max: 16 };
-    /// Into the only segment that is left.
-    pub const WHEN_FULL: Self = Self { dead_percent_max: 5, segments_max: 1 };
-}
-
 /// A span is read as a whole if at least this share of it is needed.
 const NEEDED_SHARE: u64 = 4;
 
@@ -66,10 +50,10 @@ struct Move {
 }
 
 impl Payload {
-    /// Cleans some segments if too many slots are dead; returns whether it did.
-    pub fn clean(&self, cleaning: Cleaning) -> Result<bool, Error> {
+    /// Cleans some segments if there is little room or too much is dead; returns whether it did.
+    pub fn clean(&self) -> Result<bool, Error> {
         let mut moves = Vec::new();
-        for (segment, homes) in self.choose(cleaning) {
+        for (segment, homes) in self.choose() {
             let moved = homes.into_iter().map(|home| self.move_out_of(&segment, home));
             match moved.collect::<Result<Vec<_>, Error>>() {
                 Ok(moved) => moves.extend(moved.into_iter().flatten()),
@@ -87,8 +71,9 @@ impl Payload {
     }
 
     /// The segments that it is best to clean now, and the homes of which parts are in each.
-    fn choose(&self, cleaning: Cleaning) -> Vec<(Arc<ReservedExtent>, BTreeSet<u64>)> {
+    fn choose(&self) -> Vec<(Arc<ReservedExtent>, BTreeSet<u64>)> {
         let state = self.state.lock();
+        let Some(segments_max) = self.room(&state).segments_to_clean() else { return Vec::new() };
         let slots = usize::from(self.slots_per_home);
         let survivors = state.survivors.as_ref().map(|(segment, _)| segment);
         let is_filling = |number: u64, part: &Part| {
@@ -111,17 +96,12 @@ impl Payload {
                 };
             }
         }
-        let living: usize = candidates.values().map(|(_, candidate)| candidate.living).sum();
-        let all = candidates.len() * slots;
-        if (all - living) * 100 <= all * cleaning.dead_percent_max {
-            return Vec::new();
-        }
         let candidates = candidates.into_values().filter(|(_, found)| found.living < slots);
         let mut by_worth: Vec<(f64, &Arc<ReservedExtent>, Candidate)> = candidates
             .map(|(segment, found)| (found.worth(slots, state.next_home), segment, found))
             .collect();
         by_worth.sort_by(|left, right| right.0.total_cmp(&left.0));
-        let best = by_worth.into_iter().take(cleaning.segments_max);
+        let best = by_worth.into_iter().take(segments_max);
         best.map(|(_, segment, found)| (Arc::clone(segment), found.homes)).collect()
     }
 
@@ -169,17 +149,20 @@ impl Payload {
         let has_room = |(_, next): &(Arc<ReservedExtent>, u16)| *next < self.slots_per_home;
         let (segment, base) = match now.filter(has_room) {
             Some(now) => now,
-            None => (self.reserve_or_spare()?, 0),
+            None => (self.spare_or_reserved()?, 0),
         };
         let slots = most.min(self.slots_per_home - base);
         self.state.lock().survivors = Some((Arc::clone(&segment), base + slots));
         Ok((segment, base, slots))
     }
 
-    /// A new segment, or the spare one if the devices are full.
-    fn reserve_or_spare(&self) -> Result<Arc<ReservedExtent>, Error> {
+    /// An empty segment; the last spare one only if the devices are full.
+    fn spare_or_reserved(&self) -> Result<Arc<ReservedExtent>, Error> {
+        if let Some(spare) = self.state.lock().take_spare() {
+            return Ok(spare);
+        }
         match self.reserve() {
-            Err(error) if error.is_full() => self.state.lock().spare.take().ok_or(error),
+            Err(error) if error.is_full() => self.state.lock().spares.pop().ok_or(error),
             reserved => reserved,
         }
     }

@@ -40,6 +40,7 @@
 //! | `rows`, `looks`, `catalog`, `checks` | volumes, snapshots, histories, branches |
 //! | `slots`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
+//! | `room` | how much room there is for payload, and when it is made |
 //! | `trim` | what the sweep shows can be deleted |
 //! | `stream` | the format of a stream of what a volume was, or of what has changed |
 //! | `send`, `receive` | volumes to streams, and streams to volumes |
@@ -67,6 +68,7 @@ mod looks;
 mod payload;
 mod receive;
 mod recovery;
+mod room;
 mod rounds;
 mod rows;
 mod scrub;

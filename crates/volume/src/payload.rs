@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use upsweep::layers::device::{Buffer, Class, WriteMode};
@@ -26,12 +27,8 @@ use crate::stamps::Change;
 
 /// The table of homes; its space owns the segments.
 pub const TABLE: &str = "volumes/homes";
-/// Slots that are taken between two sweeps at most, in per cent of all.
-const UNSEEN_PERCENT_MAX: u64 = 20;
 /// The longest write that goes through the buffer.
 const BUFFERED_BYTES_MAX: usize = 128 << 10;
-/// As if there were so many homes at least: 1 GiB.
-const HOMES_PER_SWEEP_MIN: u64 = 256;
 
 /// All payload of a store.
 pub struct Payload {
@@ -41,10 +38,16 @@ pub struct Payload {
     pub state: Mutex<State>,
     /// A write has ended.
     written: Condvar,
+    /// Segments that belong to this.
+    pub segments: AtomicU64,
+    /// A home was opened when there was little room, and nobody has cleaned for it yet.
+    pub owes: AtomicBool,
 }
 
 pub struct State {
     pub homes: BTreeMap<u64, Home>,
+    /// Slots of all homes that are not dead.
+    pub living: u64,
     /// The home that is being filled, and its first free slot.
     pub open: Option<(u64, u16)>,
     pub next_home: u64,
@@ -56,11 +59,13 @@ pub struct State {
     in_flight: BTreeMap<Physical, u16>,
     buffer: WriteBuffer,
     /// Segments without homes, some of which may still be read.
-    retired: Vec<Arc<ReservedExtent>>,
+    pub retired: Vec<Arc<ReservedExtent>>,
     /// Slots that a write took and did not use.
     unused: Vec<Physical>,
-    /// A segment for cleaning when the devices are full.
-    pub spare: Option<Arc<ReservedExtent>>,
+    /// Segments that are reserved and empty. The last one is for cleaning when the devices are
+    /// full; on nearly full ones there are more, which would be in pieces once they were given back
+    /// and reserved again.
+    pub spares: Vec<Arc<ReservedExtent>>,
     /// A segment of each device that has been written to since its last flush.
     unflushed: BTreeMap<u16, Arc<ReservedExtent>>,
 }
@@ -134,11 +139,8 @@ impl Payload {
         if let Some(fault) = faults.into_iter().next() {
             return Err(Error::Tables(fault));
         }
-        payload.state.lock().spare = unused.pop_first().map(|(_, segment)| segment);
-        for segment in unused.into_values() {
-            let segment = Arc::into_inner(segment).expect("no one else has it");
-            store.blocks().give_extent_back(segment)?;
-        }
+        payload.state.lock().spares.extend(unused.pop_first().map(|(_, segment)| segment));
+        unused.into_values().try_for_each(|segment| payload.give_back(segment))?;
         Ok(payload)
     }
 
@@ -159,13 +161,11 @@ impl Payload {
                 "a segment of {bytes} bytes, where homes have {slots_per_home} slots"
             )));
         }
-        let mut segments: Segments = segments
-            .into_iter()
-            .map(|segment| {
-                let extent = segment.extent();
-                ((extent.device.0, extent.offset), Arc::new(segment))
-            })
-            .collect();
+        let by_place = |segment: ReservedExtent| {
+            let extent = segment.extent();
+            ((extent.device.0, extent.offset), Arc::new(segment))
+        };
+        let mut segments: Segments = segments.into_iter().map(by_place).collect();
         let (mut homes, mut filled, mut faults) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for (number, HomeRows { dead, parts: rows }) in home_rows::read(&table, slots_per_home)? {
             if rows.is_empty() {
@@ -187,10 +187,13 @@ impl Payload {
             let living = slots_per_home - dead.count();
             homes.insert(number, Home { parts, dead, living });
         }
+        let all = AtomicU64::new(segments.len() as u64);
+        let living = homes.values().map(|home: &Home| u64::from(home.living)).sum();
         segments.retain(|_, segment| Arc::strong_count(segment) == 1);
         let next_home = 1 + homes.last_key_value().map_or(last, |(found, _)| last.max(*found));
         let state = State {
             homes,
+            living,
             open: None,
             next_home,
             taken: 0,
@@ -199,7 +202,7 @@ impl Payload {
             buffer: WriteBuffer::default(),
             retired: Vec::new(),
             unused: Vec::new(),
-            spare: None,
+            spares: Vec::new(),
             unflushed: BTreeMap::new(),
         };
         let payload = Self {
@@ -208,6 +211,8 @@ impl Payload {
             slots_per_home,
             state: Mutex::new(state),
             written: Condvar::new(),
+            segments: all,
+            owes: AtomicBool::new(false),
         };
         Ok((payload, segments, faults))
     }
@@ -276,10 +281,11 @@ impl Payload {
     /// Opens the next home, in a segment of its own; what is left of the last one stays unused.
     /// The last segment of full devices is for cleaning.
     fn open_home(&self, state: &mut State) -> Result<u64, Error> {
-        if state.spare.is_none() {
-            state.spare = Some(self.reserve()?);
+        if state.spares.is_empty() {
+            state.spares.push(self.reserve()?);
         }
-        let (number, segment) = (state.next_home, self.reserve()?);
+        let spare = state.take_spare();
+        let (number, segment) = (state.next_home, spare.map_or_else(|| self.reserve(), Ok)?);
         let rest = state.open.iter().flat_map(|(home, next)| {
             (*next..self.slots_per_home).map(|slot| Physical { home: *home, slot })
         });
@@ -291,21 +297,35 @@ impl Payload {
         let home = Home { parts, dead, living };
         batch.put(&self.table, &key_of_place(number), &home.row());
         if let Err(error) = batch.commit(Durability::Relaxed) {
-            state.retire(segment);
+            state.spares.push(segment);
             return Err(error.into());
         }
         state.open = None;
         state.unused.clear();
         state.end_burial(burial);
         state.homes.insert(number, home);
+        state.living += u64::from(self.slots_per_home);
         state.next_home += 1;
+        if self.room(state).is_short() {
+            self.owes.store(true, Ordering::Release);
+        }
         Ok(number)
     }
 
     /// A new segment.
     pub fn reserve(&self) -> Result<Arc<ReservedExtent>, Error> {
         let bytes = bytes_of(self.slots_per_home);
-        Ok(Arc::new(self.blocks().reserve_extent(self.table.space(), bytes)?))
+        let segment = self.blocks().reserve_extent(self.table.space(), bytes)?;
+        self.segments.fetch_add(1, Ordering::AcqRel);
+        Ok(Arc::new(segment))
+    }
+
+    /// Gives a segment back that nobody has any more.
+    fn give_back(&self, segment: Arc<ReservedExtent>) -> Result<(), Error> {
+        let segment = Arc::into_inner(segment).expect("no one else has it");
+        self.blocks().give_extent_back(segment)?;
+        self.segments.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Adds to a batch that no one needs these slots; see [`State::end_burial`].
@@ -337,9 +357,7 @@ impl Payload {
     /// taken since the last one supersedes one at most.
     pub fn ask_for_sweep(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let all = (state.homes.len() as u64).max(HOMES_PER_SWEEP_MIN);
-        let most = all * u64::from(self.slots_per_home) * UNSEEN_PERCENT_MAX / 100;
-        if state.taken <= most {
+        if state.taken <= self.room(&state).unseen_max() {
             return Ok(());
         }
         state.taken = 0;
@@ -368,15 +386,17 @@ impl Payload {
         let parts = over.into_iter().flat_map(|(_, home)| home.parts);
         parts.for_each(|part| state.retire(part.segment));
         let unread = state.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1);
-        let mut unread: Vec<Arc<ReservedExtent>> = unread.collect();
+        let unread: Vec<Arc<ReservedExtent>> = unread.collect();
         let count = unread.len();
-        if state.spare.is_none() {
-            state.spare = unread.pop();
-        }
         drop(state);
         for segment in unread {
-            let segment = Arc::into_inner(segment).expect("no one else has it");
-            self.blocks().give_extent_back(segment)?;
+            let mut state = self.state.lock();
+            if self.room(&state).keeps_spare() {
+                state.spares.push(segment);
+                continue;
+            }
+            drop(state);
+            self.give_back(segment)?;
         }
         Ok(count)
     }
@@ -511,6 +531,11 @@ impl Part {
 }
 
 impl State {
+    /// A spare segment, but for the last one.
+    pub fn take_spare(&mut self) -> Option<Arc<ReservedExtent>> {
+        if self.spares.len() > 1 { self.spares.pop() } else { None }
+    }
+
     /// Takes note that pieces will not be written.
     fn leave(&mut self, pieces: &[Piece]) {
         for Piece { first, slots, .. } in pieces {
@@ -543,7 +568,9 @@ impl State {
     pub fn end_burial(&mut self, burial: Burial) {
         for (home, slots) in burial {
             if let Some(home) = self.homes.get_mut(&home) {
-                home.living -= slots.iter().filter(|slot| home.dead.add(*slot)).count() as u16;
+                let dead = slots.iter().filter(|slot| home.dead.add(*slot)).count() as u16;
+                home.living -= dead;
+                self.living -= u64::from(dead);
             }
         }
     }

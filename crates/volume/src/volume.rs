@@ -371,14 +371,6 @@ impl Volume {
 }
 
 impl Inner {
-    /// Acts, and once more if the devices are full and room can be made.
-    fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-        match act() {
-            Err(error) if error.is_full() && self.make_room()? => act(),
-            done => done,
-        }
-    }
-
     /// Makes what has been written durable, if it has to be.
     fn acknowledge(&self, acknowledge: Acknowledge) -> Result<(), Error> {
         match acknowledge {

@@ -9,7 +9,6 @@ use upsweep::{Durability, Seq, Store, Table, Ticket};
 
 use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
 use crate::catalog::{Beginning, Catalog, Past, Properties, Writer};
-use crate::cleaning::Cleaning;
 use crate::entry::{self, Entry};
 use crate::error::Error;
 use crate::looks::Look;
@@ -63,6 +62,8 @@ pub struct Inner {
     pub receivers: Mutex<BTreeSet<u32>>,
     /// Held by what works in the background.
     working: Mutex<()>,
+    /// How often the work in the background has made room.
+    rooms_made: AtomicU64,
     /// Held by writes of parts of blocks, which read the rest first.
     pub partial: Mutex<()>,
     /// The sequence of the last record that was declared here.
@@ -337,7 +338,7 @@ impl Volumes {
     pub fn work(&self) -> Result<bool, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.working.lock();
-        Ok(inner.work(Cleaning::USUAL)?.is_any)
+        inner.work()
     }
 
     /// Lets a volume keep its past from now on, or for another time or another number of bytes.
@@ -400,12 +401,6 @@ impl Volumes {
     }
 }
 
-/// What a step of the work in the background did.
-struct Worked {
-    is_any: bool,
-    segments_free: usize,
-}
-
 impl Inner {
     /// Volumes of which nothing is known that is not in the catalog.
     pub fn new(store: Store, map: Table, payload: Payload, catalog: Catalog) -> Self {
@@ -423,6 +418,7 @@ impl Inner {
             flushes: Rounds::default(),
             receivers: Mutex::default(),
             working: Mutex::new(()),
+            rooms_made: AtomicU64::new(0),
             partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
             settings_changes: AtomicU64::new(0),
@@ -431,7 +427,7 @@ impl Inner {
     }
 
     /// A step of the work in the background, of which there is one at a time.
-    fn work(&self, cleaning: Cleaning) -> Result<Worked, Error> {
+    fn work(&self) -> Result<bool, Error> {
         self.record_moments()?;
         let mut is_any = self.advance_histories()?;
         self.payload.ask_for_sweep()?;
@@ -439,25 +435,65 @@ impl Inner {
         is_any |= !found.is_empty();
         self.trim(found)?;
         is_any |= self.walk()?;
-        is_any |= self.payload.clean(cleaning)?;
-        let segments_free = self.payload.reclaim()?;
-        Ok(Worked { is_any: is_any | (segments_free > 0), segments_free })
+        is_any |= self.payload.clean()?;
+        if self.payload.reclaim()? > 0 {
+            self.rooms_made.fetch_add(1, Ordering::AcqRel);
+            is_any = true;
+        }
+        Ok(is_any)
+    }
+
+    /// Acts; again as often as the devices are full and room can be made. While there is little
+    /// room, writers wait until cleaning has gained a segment for each one that they fill, so that
+    /// writing gets slower before it has to stop.
+    pub fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        if self.payload.owes.load(Ordering::Acquire) {
+            self.clean_for_a_home();
+        }
+        loop {
+            let known = self.rooms_made.load(Ordering::Acquire);
+            match act() {
+                Err(error) if error.is_full() && self.make_room(known)? => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// While there is little room: works until a segment has been gained, or as long as there is
+    /// something to do.
+    fn clean_for_a_home(&self) {
+        let _one_at_a_time = self.working.lock();
+        if !self.payload.owes.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let before = self.payload.room_now();
+        let mut now = before;
+        while now.is_short() && now.free() <= before.free() {
+            // Whoever works in the background reports a failure; there may be room as it is.
+            if !self.work().is_ok_and(|is_any| is_any) {
+                return;
+            }
+            now = self.payload.room_now();
+        }
     }
 
     /// Makes room on full devices, if there is any to make: it waits for a sweep, which shows what
-    /// has been superseded, and does all the work that waits. Returns whether there is room now.
-    pub fn make_room(&self) -> Result<bool, Error> {
+    /// has been superseded, and works until there is some. Returns whether room has been made since
+    /// that had happened `known` times.
+    fn make_room(&self, known: u64) -> Result<bool, Error> {
         let _one_at_a_time = self.working.lock();
-        let mut segments_free = 0;
+        let is_made = || self.rooms_made.load(Ordering::Acquire) != known;
+        if is_made() {
+            return Ok(true);
+        }
         self.flush()?;
         self.store.sweep()?;
-        loop {
-            let worked = self.work(Cleaning::WHEN_FULL)?;
-            segments_free += worked.segments_free;
-            if !worked.is_any {
-                return Ok(segments_free > 0);
+        while self.work()? {
+            if is_made() && !self.payload.room_now().is_short() {
+                break;
             }
         }
+        Ok(is_made())
     }
 
     /// The time of day in microseconds since the Unix epoch.

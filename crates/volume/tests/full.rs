@@ -1,5 +1,7 @@
 //! Volumes on devices that get full.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use upsweep::layers::device::{DeviceId, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::{CreateOptions, OpenOptions, RetryError, Store};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Volume, Volumes};
@@ -76,4 +78,47 @@ fn a_full_device_refuses_writes_until_something_is_discarded() {
     for block in 0..full {
         assert_eq!(read(&disk, block), if block % 2 == 0 { 0 } else { block + 1 });
     }
+}
+
+/// One of those that are counted has ended, in whichever way.
+struct Ended<'a>(&'a AtomicU64);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[test]
+fn writers_together_overwrite_a_volume_on_a_device_that_is_nearly_full() {
+    const WRITERS: u64 = 32;
+    let memory = MemoryDevices::with_fixed_sizes(&[CAPACITY, 64 * MIB], 1);
+    let bank = ThreadedDevices::new(HostileDevices::new(memory, 1));
+    let builder = Store::builder().options(OpenOptions::default().memory_bytes(64 << 20));
+    let sizes = CreateOptions::default().log_bytes(8 << 20);
+    let store = builder.create_on(bank, 1, &sizes).expect("made");
+    let volumes = Volumes::open_with(&store, 1024).expect("opens");
+    let blocks = CAPACITY * 27 / 32 / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    (0..blocks).for_each(|block| write(&disk, block, block).expect("it fits"));
+    // Each has blocks of its own.
+    let own = blocks / WRITERS;
+    let writing = AtomicU64::new(WRITERS);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while writing.load(Ordering::Acquire) > 0 {
+                volumes.work().expect("there is nothing in the way");
+            }
+        });
+        for writer in 0..WRITERS {
+            let (disk, writing) = (&disk, &writing);
+            scope.spawn(move || {
+                let _ended = Ended(writing);
+                for nth in 1..=2 * own {
+                    let block = writer * own + scattered(nth, 1 << 32) % own;
+                    write(disk, block, nth).unwrap_or_else(|error| panic!("write {nth}: {error}"));
+                }
+            });
+        }
+    });
 }

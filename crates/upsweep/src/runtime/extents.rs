@@ -74,6 +74,14 @@ impl BlockStore {
         reserved.filter(is_there).ok_or_else(|| RequestError::NoTable(space.to_string()).into())
     }
 
+    /// How many bytes can still be reserved, in any number of pieces; `None` if the file of a
+    /// device can grow, of which only the file system knows how far. For owners who free extents
+    /// before they run out. Cost: O(devices).
+    #[must_use]
+    pub fn reservable_bytes(&self) -> Option<u64> {
+        self.inner.shared.lock().core.reservable_bytes()
+    }
+
     /// The reserved extents of a space that have no handle, by place: all of them after the store
     /// was opened. The owner compares them with its own records, and gives back those that it does
     /// not know: it was interrupted between the two. Cost: in proportion to the reserved extents of

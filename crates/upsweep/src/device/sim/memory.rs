@@ -183,6 +183,14 @@ impl MemoryDevices {
         Self::new(sizes.iter().map(geometry).collect(), seed)
     }
 
+    /// As [`MemoryDevices::with_sizes`], of devices that cannot grow.
+    #[must_use]
+    pub fn with_fixed_sizes(sizes: &[u64], seed: u64) -> Self {
+        let mut bank = Self::with_sizes(sizes, seed);
+        bank.devices.iter_mut().for_each(|device| device.geometry.growable = false);
+        bank
+    }
+
     /// A bank with the same content and time, and nothing in flight. Cost: a copy of everything
     /// that was ever written.
     #[must_use]

@@ -89,6 +89,19 @@ impl Core {
         all.filter(move |extent| !is_dropped && !given_back.contains(extent))
     }
 
+    /// Bytes that [`Core::reserve_extent`] still has, in any number of pieces; `None` if a device
+    /// can grow.
+    #[must_use]
+    pub fn reservable_bytes(&self) -> Option<u64> {
+        if self.growth.growable().next().is_some() {
+            return None;
+        }
+        let map = &self.base.index.space_map;
+        let kept = self.growth.reserved_bytes(&self.base, 0, 0);
+        let margin = policy::extent_margin_bytes(map.capacity_bytes());
+        Some(map.free_bytes().saturating_sub(kept + margin))
+    }
+
     /// Bytes of all reserved extents.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {

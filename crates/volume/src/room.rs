@@ -1,0 +1,172 @@
+//! Room for payload on the devices, and what follows from it: when dead slots are looked for, when
+//! segments are cleaned, and when writers have to help.
+//!
+//! The later a segment is cleaned, the more of it is dead, and the less has to be copied. So on
+//! devices of which the end is known, cleaning begins when little is left. Files grow instead, and
+//! what is dead in them may only be a share of all.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::address::BLOCK_BYTES;
+use crate::payload::{Payload, State};
+
+/// Share of the slots that may be dead where devices can grow, in per cent.
+const DEAD_PERCENT_MAX: u64 = 20;
+/// With less than this dead, in per cent, cleaning costs more than it gains.
+const DEAD_PERCENT_MIN: u64 = 3;
+/// Slots that are taken between two sweeps at most, in per cent of all.
+const UNSEEN_PERCENT_MAX: u64 = 20;
+/// As if there were so many segments at least: 1 GiB.
+const SEGMENTS_PER_SWEEP_MIN: u64 = 256;
+/// Which part of the room, with what is known to be dead, may be taken between two sweeps.
+const UNSEEN_PART: u64 = 4;
+/// There is little room when less than this part of the segments can still be reserved.
+const SHORT_PART: u64 = 64;
+/// The same in segments, at least and at most.
+const SHORT_MIN: u64 = 8;
+const SHORT_MAX: u64 = 64;
+/// Segments that are cleaned in a step, with one flush.
+const CLEANED_MAX: u64 = 4;
+
+/// Room for payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Segments that can still be reserved; `None` if devices can grow.
+    reservable: Option<u64>,
+    /// Segments that are reserved and empty.
+    spares: u64,
+    /// Segments that are in use.
+    segments: u64,
+    /// Slots of these that nobody needs.
+    dead: u64,
+    slots_per_segment: u64,
+}
+
+impl Room {
+    fn slots(&self) -> u64 {
+        self.segments * self.slots_per_segment
+    }
+
+    /// With fewer segments left there is little room.
+    fn short(&self) -> u64 {
+        (self.segments / SHORT_PART).clamp(SHORT_MIN, SHORT_MAX)
+    }
+
+    /// Segments that can still be filled, without the one for cleaning; `None` if devices can grow.
+    pub fn free(&self) -> Option<u64> {
+        self.reservable.map(|reservable| reservable + self.spares.saturating_sub(1))
+    }
+
+    /// Whether there is so little room that writers have to help.
+    pub fn is_short(&self) -> bool {
+        self.free().is_some_and(|free| free < self.short())
+    }
+
+    /// Whether an empty segment stays reserved. Where it would be reserved again soon, it does, but
+    /// not the last ones that the rest of the store can get.
+    pub fn keeps_spare(&self) -> bool {
+        let is_needed = |reservable| (1..self.short()).contains(&reservable);
+        self.spares == 0 || self.reservable.is_some_and(is_needed) && self.spares < self.short()
+    }
+
+    /// How many segments to clean now.
+    pub fn segments_to_clean(&self) -> Option<usize> {
+        let (dead_percent, most) = match self.free() {
+            None => (DEAD_PERCENT_MAX, CLEANED_MAX),
+            Some(free) if free >= 2 * self.short() => return None,
+            // What is needed of them has to fit.
+            Some(free) => (DEAD_PERCENT_MIN, free.clamp(1, CLEANED_MAX)),
+        };
+        (self.dead * 100 > self.slots() * dead_percent).then_some(most as usize)
+    }
+
+    /// How many slots may be taken before a sweep has to show what they supersede.
+    pub fn unseen_max(&self) -> u64 {
+        let all = self.segments.max(SEGMENTS_PER_SWEEP_MIN) * self.slots_per_segment;
+        let most = all * UNSEEN_PERCENT_MAX / 100;
+        match self.free() {
+            None => most,
+            Some(free) => {
+                let spare = free * self.slots_per_segment + self.dead;
+                (spare / UNSEEN_PART).clamp(self.slots_per_segment, most)
+            }
+        }
+    }
+}
+
+impl Payload {
+    /// What room there is.
+    pub fn room(&self, state: &State) -> Room {
+        let slots = u64::from(self.slots_per_home);
+        // Of one that cleaning has begun to empty, some homes may still have parts.
+        let unused = state.retired.iter().filter(|segment| Arc::strong_count(segment) == 1);
+        let spares = state.spares.len() as u64;
+        let idle = spares + unused.count() as u64;
+        let segments = self.segments.load(Ordering::Acquire).saturating_sub(idle);
+        // A home that is open has all its slots from the beginning; that of survivors fills up.
+        let unfilled = state.survivors.as_ref().map_or(0, |(_, next)| slots - u64::from(*next));
+        let dead = (segments * slots).saturating_sub(state.living + unfilled);
+        let bytes = self.store.blocks().reservable_bytes();
+        let reservable = bytes.map(|bytes| bytes / (slots * BLOCK_BYTES));
+        Room { reservable, spares, segments, dead, slots_per_segment: slots }
+    }
+
+    /// The same, when nothing is held.
+    pub fn room_now(&self) -> Room {
+        self.room(&self.state.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOTS: u64 = 1024;
+
+    fn room(reservable: Option<u64>, segments: u64, dead_percent: u64) -> Room {
+        let dead = segments * SLOTS * dead_percent / 100;
+        Room { reservable, spares: 1, segments, dead, slots_per_segment: SLOTS }
+    }
+
+    #[test]
+    fn files_are_cleaned_by_what_is_dead_and_devices_by_what_is_left() {
+        assert_eq!(room(None, 1000, 20).segments_to_clean(), None);
+        assert_eq!(room(None, 1000, 21).segments_to_clean(), Some(4));
+        assert_eq!(room(Some(30), 1000, 90).segments_to_clean(), None);
+        assert_eq!(room(Some(29), 1000, 4).segments_to_clean(), Some(4));
+        assert_eq!(room(Some(3), 1000, 4).segments_to_clean(), Some(3));
+        assert_eq!(room(Some(0), 1000, 4).segments_to_clean(), Some(1));
+        assert_eq!(room(Some(0), 1000, 3).segments_to_clean(), None);
+    }
+
+    #[test]
+    fn writers_help_when_little_is_left() {
+        let is_short = |free, segments| room(free, segments, 10).is_short();
+        assert!(!is_short(None, 1000) && !is_short(Some(15), 1000) && is_short(Some(14), 1000));
+        assert!(is_short(Some(7), 10) && !is_short(Some(8), 10));
+        assert!(is_short(Some(63), 1_000_000) && !is_short(Some(64), 1_000_000));
+    }
+
+    #[test]
+    fn empty_segments_stay_where_they_would_be_reserved_again() {
+        let keeps =
+            |reservable, spares| Room { spares, ..room(reservable, 1000, 10) }.keeps_spare();
+        assert!(keeps(None, 0) && !keeps(None, 1));
+        assert!(keeps(Some(0), 0) && !keeps(Some(0), 1), "the rest of the store may need it");
+        assert!(keeps(Some(1), 14) && !keeps(Some(1), 15));
+        assert!(keeps(Some(14), 1) && !keeps(Some(15), 1));
+        let free = Room { spares: 10, ..room(Some(5), 1000, 10) }.free();
+        assert_eq!(free, Some(14));
+    }
+
+    #[test]
+    fn the_less_room_the_sooner_a_sweep_shows_what_is_dead() {
+        let segments = |room: Room| room.unseen_max() as f64 / SLOTS as f64;
+        assert_eq!(segments(room(None, 1000, 10)), 200.0);
+        assert_eq!(segments(room(Some(5000), 1000, 10)), 200.0);
+        assert_eq!(segments(room(Some(100), 1000, 10)), 50.0);
+        assert_eq!(segments(room(Some(0), 10, 0)), 1.0);
+        assert_eq!(room(None, 10, 10).unseen_max(), 256 * SLOTS / 5);
+    }
+}
