@@ -380,6 +380,20 @@ mod tests {
     }
 
     #[test]
+    fn equal_runs_take_equal_time() {
+        for keeping in [Keeping::Payload, Keeping::Present, Keeping::History] {
+            let times = [(); 2].map(|()| {
+                let mut store = store(keeping);
+                [(); 40].map(|()| {
+                    write(&mut store, CLIENTS, 100);
+                    store.bank.now_us()
+                })
+            });
+            assert_eq!(times[0], times[1], "{keeping:?}");
+        }
+    }
+
+    #[test]
     fn without_an_index_payload_is_all_that_is_written() {
         let mut store = store(Keeping::Payload);
         let written = write(&mut store, CLIENTS, 64 * 64);

@@ -395,7 +395,8 @@ fn describe(
     places: &[Option<u64>],
 ) -> Result<Described, Error> {
     let first_log = DeviceId(u16::try_from(data.len()).unwrap_or(u16::MAX));
-    let clock = Clock::start();
+    // Simulated devices are as fast as their own clock says.
+    let clock = Clock::start_at(0, devices.clock_of(DeviceId(0)));
     let mut profiles = match options.profiles.is_empty() {
         true => measure(devices, first_log, places, &clock)?,
         false => given(devices.count(), &options.profiles)?,

@@ -17,9 +17,8 @@ impl Core {
             self.checkpointer.is_ready(base) || is_idle && !base.gate.is_paused() && is_needed();
         let again = is_due.then_some(0);
         let spills = self.spiller.goes_on().then_some(0);
-        let of_sweep = spills.or_else(|| sweep.deadline_us(is_alone));
-        let quiet = sweep.gives_way_until().filter(|_| !base.gate.is_paused());
-        let of_sweep = of_sweep.into_iter().chain(quiet).filter(|_| !base.gate.is_closed()).min();
+        let of_sweep = spills.or_else(|| sweep.deadline_us(base, is_alone));
+        let of_sweep = of_sweep.filter(|_| !base.gate.is_closed());
         [base.journal.log().deadline_us(), of_sweep, again].into_iter().flatten().min()
     }
 

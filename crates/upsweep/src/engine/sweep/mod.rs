@@ -96,15 +96,19 @@ impl Sweep {
     }
 
     /// When it wants to proceed without an event; `is_alone`: no run or spill is in progress whose
-    /// end would continue the cycle. (But a run may have ended as the last step of a pump.)
-    pub(super) fn deadline_us(&self, is_alone: bool) -> Option<u64> {
+    /// end would continue the cycle. (But a run may have ended as the last step of a pump.) While
+    /// the gate is paused nothing starts, so nothing is due either.
+    pub(super) fn deadline_us(&self, base: &Base, is_alone: bool) -> Option<u64> {
         if self.suspects_behind.is_some() {
             return Some(0);
+        }
+        if base.gate.is_paused() {
+            return None;
         }
         let goes_on = is_alone && self.cycle.is_some() && self.flow.goes_on();
         let cycle = goes_on.then(|| self.flow.rests_until().unwrap_or(0));
         let compaction = self.compaction.as_ref().and_then(compact::Compaction::deadline_us);
-        cycle.into_iter().chain(compaction).min()
+        [cycle, compaction, self.gives_way_until].into_iter().flatten().min()
     }
 
     /// Progress of the present cycle, from 0 to 1; `None` between cycles.
@@ -158,16 +162,12 @@ impl Sweep {
     }
 
     /// Takes note of the reads for which callers wait. While there are some, the store is not idle:
-    /// what waits is only swept at the pace that something needs.
+    /// what waits is only swept at the pace that something needs, or once no caller has read for a
+    /// while.
     pub(super) fn give_way_to(&mut self, base: &Base, reads: ForegroundReads) {
         let until_us = self.reads.look(reads, base.now_us);
         let sweeps = base.config.sweep_when_idle && base.index.accepted() > base.swept_but_held();
         self.gives_way_until = until_us.filter(|_| sweeps);
-    }
-
-    /// When it sweeps what waits although nothing needs it, if no caller reads until then.
-    pub(super) fn gives_way_until(&self) -> Option<u64> {
-        self.gives_way_until
     }
 
     /// Starts the runs that are due.

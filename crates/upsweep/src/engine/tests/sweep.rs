@@ -454,3 +454,20 @@ fn a_run_that_would_be_too_long_ends_at_a_boundary_of_the_device() {
     assert_eq!(lengths_of_runs(Some(places[2].1)), [3, rest + 1]);
     assert_eq!(lengths_of_runs(Some(places[0].1)), [4, rest], "else it would be much shorter");
 }
+
+#[test]
+fn a_cycle_is_not_due_while_the_store_closes() {
+    let mut world = World::new();
+    let add = |world: &mut World| (0..4000).for_each(|n| world.add(&format!("k{n:06}"), n));
+    add(&mut world);
+    world.sweep();
+    add(&mut world);
+    world.core.request_sweep();
+    let is_halfway = |core: &Core| core.sweep.progress().is_some_and(|progress| progress > 0.2);
+    world.until("a cycle is under way", is_halfway);
+    world.core.begin_close();
+    world.until("a superblock says so", Core::is_attested);
+    world.until("no run is under way", |core| core.pipeline.is_empty());
+    assert!(world.core.sweep.progress().is_some(), "the cycle has not ended");
+    assert_eq!(world.core.deadline_us(), None);
+}
