@@ -426,7 +426,7 @@ impl Payload {
         for stretch in due {
             let Place { segment, offset, .. } = &stretch.place;
             let buffer = Buffer::copy_of(&stretch.data);
-            let written = segment.write(*offset, buffer, mode, Class::SweepWrite);
+            let written = segment.write(*offset, buffer, mode, Class::ForegroundWrite);
             let mut state = self.state.lock();
             state.buffer.end(stretch);
             if mode == WriteMode::Cached {
@@ -450,7 +450,7 @@ impl Payload {
             let slots: u64 = rest[..together].iter().map(|piece| u64::from(piece.slots)).sum();
             let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
             let Place { segment, offset, .. } = &first.place;
-            segment.write(*offset, Buffer::copy_of(now), mode, Class::SweepWrite)?;
+            segment.write(*offset, Buffer::copy_of(now), mode, Class::ForegroundWrite)?;
             (data, rest) = (later, &rest[together..]);
         }
         Ok(())

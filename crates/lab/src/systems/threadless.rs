@@ -261,7 +261,7 @@ mod tests {
             let ticket = table.put(b"key", b"value").expect("there is room");
             let buffer = Buffer::zeroed(4 << 20);
             let (from_us, stable) = (bank.now_us(), WriteMode::Stable);
-            extent.write(0, buffer, stable, Class::SweepWrite).expect("it is written");
+            extent.write(0, buffer, stable, Class::ForegroundWrite).expect("it is written");
             assert!(bank.now_us() - from_us > 100_000, "4 MiB take a while");
             assert_eq!(store.blocks().durable() >= ticket.sequence(), is_set);
             bank.let_go();

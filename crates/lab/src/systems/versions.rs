@@ -306,7 +306,7 @@ fn write_payload(
         let bytes = WRITE_BYTES.min(SEGMENT_BYTES - used).min(payload.len() as u64);
         let (now, later) = payload.split_at(bytes as usize);
         let (buffer, mode) = (Buffer::copy_of(now), WriteMode::Stable);
-        extent.write(used, buffer, mode, Class::SweepWrite).map_err(problem)?;
+        extent.write(used, buffer, mode, Class::ForegroundWrite).map_err(problem)?;
         *segment = Some((extent, used + bytes));
         payload = later;
     }
@@ -377,6 +377,19 @@ mod tests {
             *store.last.get_mut(&7).expect("it was written") += 1;
             assert!(store.check(&all).is_err());
         }
+    }
+
+    #[test]
+    fn a_sweep_that_nothing_needs_gives_way_to_clients() {
+        let mut store = store(Keeping::History);
+        write(&mut store, CLIENTS, 1000);
+        let (written, read) = write(&mut store, CLIENTS, 1000).bytes_per_version();
+        assert!(written < 5000.0 && read < 10.0, "{written} {read}");
+        let idle_us = store.bank.now_us() + 1_000_000;
+        let before = store.bank.traffic();
+        store.bank.pass_until(idle_us);
+        let swept = store.bank.traffic().since(before).bytes_written;
+        assert!(swept > 50_000, "{swept}");
     }
 
     #[test]

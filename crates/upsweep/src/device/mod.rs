@@ -163,7 +163,7 @@ impl Operation {
 pub enum Class {
     /// A write of the log: callers wait for it, or soon will.
     Log,
-    /// A read that a query waits for.
+    /// A read that a caller waits for.
     ForegroundRead,
     /// A read of blocks that a scan has yet to reach.
     ScanRead,
@@ -171,6 +171,8 @@ pub enum Class {
     SweepRead,
     /// A write of swept blocks.
     SweepWrite,
+    /// A write of content of the application's own that a caller waits for.
+    ForegroundWrite,
     /// A write of updates that move from memory to a spill segment.
     Spill,
     /// A write of the directory or of the superblock.
@@ -181,6 +183,14 @@ pub enum Class {
     FileSpace,
     /// Creation, recovery, verification or measurement, with nothing else in flight.
     Upkeep,
+}
+
+impl Class {
+    /// Whether it is a read or write of the data devices that a caller waits for.
+    #[must_use]
+    pub fn is_foreground(self) -> bool {
+        matches!(self, Self::ForegroundRead | Self::ForegroundWrite)
+    }
 }
 
 /// What a bank may know about a request besides its operation.

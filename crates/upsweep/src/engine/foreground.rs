@@ -1,19 +1,19 @@
-//! Reads for which callers wait: whether there are some at present.
+//! Requests to the data devices for which callers wait: whether there are some at present.
 
-/// Time without such reads after which they count as over, in microseconds: ten in a second go on
-/// all the time.
+/// Time without such requests after which they count as over, in microseconds: ten in a second go
+/// on all the time.
 pub(super) const QUIET_US: u64 = 100_000;
 
-/// Reads for which callers wait.
+/// Requests for which callers wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ForegroundReads {
+pub struct ForegroundRequests {
     /// How many there have been.
-    pub(super) begun: u64,
+    pub begun: u64,
     /// Whether a caller waits for one.
-    pub(super) are_waiting: bool,
+    pub are_waiting: bool,
 }
 
-impl ForegroundReads {
+impl ForegroundRequests {
     /// These and others.
     pub(super) fn and(self, others: Self) -> Self {
         Self {
@@ -25,21 +25,21 @@ impl ForegroundReads {
 
 /// The same, as seen from time to time.
 #[derive(Default)]
-pub(super) struct RecentReads {
+pub(super) struct RecentRequests {
     begun: u64,
     last_us: Option<u64>,
 }
 
-impl RecentReads {
-    /// Nothing is recent yet; there have been so many reads before.
+impl RecentRequests {
+    /// Nothing is recent yet; there have been so many requests before.
     pub(super) fn since(begun: u64) -> Self {
         Self { begun, last_us: None }
     }
 
     /// Takes a look at `now_us`. If there are some now, or were not long ago: until when they count
     /// as going on, in microseconds, should no other follow.
-    pub(super) fn look(&mut self, reads: ForegroundReads, now_us: u64) -> Option<u64> {
-        let ForegroundReads { begun, are_waiting } = reads;
+    pub(super) fn look(&mut self, requests: ForegroundRequests, now_us: u64) -> Option<u64> {
+        let ForegroundRequests { begun, are_waiting } = requests;
         if std::mem::replace(&mut self.begun, begun) != begun || are_waiting {
             self.last_us = Some(now_us);
         }

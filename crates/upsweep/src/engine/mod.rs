@@ -63,6 +63,7 @@ pub use config::{
     Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, Spilling, VALUE_BYTES_MAX,
 };
 pub use core::{Actions, Core, NewSnapshot, SpaceSize};
+pub use foreground::ForegroundRequests;
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use gate::Access;
 pub use ids::{SnapshotId, SpaceId};

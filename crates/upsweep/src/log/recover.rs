@@ -49,9 +49,11 @@
 //! of all segments (few) are read. A binary search over them would need numbers that rise around
 //! the ring, and cut-off tails break that. Every segment is searched that may hold one of the
 //! batches: its first one is not younger, and the next segment does not prove that they are not
-//! here. That proof is a first batch that begins before `replay_from` and is *attested*: one of the
-//! same epoch states that it is durable. This usually leaves one or two segments. If the next
-//! segment begins with `replay_from` itself, that is no proof: dummies before that may be here.
+//! here. (A segment that looks unused is searched beside used ones, and at the start of a ring: the
+//! device may have lost the write of its first page.) That proof is a first batch that begins
+//! before `replay_from` and is *attested*: one of the same epoch states that it is durable. This
+//! usually leaves two or three segments. If the next segment begins with `replay_from` itself, that
+//! is no proof: dummies before that may be here.
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that attests it as durable, or
 //! that was written by a later run over a number which the chain has: then it is an error. Evidence
@@ -78,7 +80,7 @@ use crate::error::Error;
 /// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
 /// log. `config` may have any epoch.
 ///
-/// Cost: the first page of every segment, the one or two segments where `replay_from` is,
+/// Cost: the first page of every segment, the two or three segments where `replay_from` may be,
 /// everything after it, and one to two segments per device. Memory: that of the reader, and the
 /// headers in the segments that are searched.
 ///
@@ -192,8 +194,10 @@ fn find_first(
 /// Whether a batch to start from may be in the segment; see the module text.
 fn may_hold(media: &Media, device: usize, segment: usize, replay_from: Seq) -> bool {
     let heads = &media.heads[device];
+    let is_blank = |segment: usize| heads[segment % heads.len()] == Head::Blank;
     let number = match &heads[segment] {
-        Head::Blank => return false,
+        // Unused, unless the device has lost the write here: not where the others are unused too.
+        Head::Blank => return segment == 0 || !is_blank(segment - 1) || !is_blank(segment + 1),
         Head::Unreadable => return true,
         Head::Batch(head) if head.first_seq > replay_from => return false,
         Head::Batch(head) => head.number,

@@ -16,7 +16,7 @@ use super::shared::Shared;
 use crate::device::{
     Buffer, Class, Completion, DeviceError, Hint, Operation, Request, Token, WriteMode,
 };
-use crate::engine::SpaceId;
+use crate::engine::{ForegroundRequests, SpaceId};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::placement::{Extent, UNIT_BYTES};
 
@@ -29,9 +29,20 @@ const FIRST_TOKEN: u64 = 1 << 62;
 pub(super) struct Handles {
     spaces: Mutex<BTreeMap<Extent, SpaceId>>,
     requests: AtomicU64,
+    /// Requests in the foreground so far, and those that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl Handles {
+    /// The requests for which callers wait.
+    pub(super) fn foreground(&self) -> ForegroundRequests {
+        // In this order no request has ended before it began.
+        let ended = self.ended.load(Ordering::Acquire);
+        let begun = self.begun.load(Ordering::Acquire);
+        ForegroundRequests { begun, are_waiting: begun > ended }
+    }
+
     /// Whether an extent of this space has a handle.
     pub(super) fn has_any_of(&self, space: SpaceId) -> bool {
         self.spaces.lock().values().any(|of| *of == space)
@@ -147,8 +158,8 @@ impl ReservedExtent {
     }
 
     /// Reads the whole buffer from `offset` within the extent, in bytes. Offset and length are
-    /// multiples of 4,096. `class` tells the devices what the read is for, such as
-    /// [`Class::ForegroundRead`].
+    /// multiples of 4,096. `class` says what the read is for: the sweep of a drive that rotates
+    /// gives way to a [`Class::ForegroundRead`], and not to a [`Class::SweepRead`].
     ///
     /// # Errors
     /// [`RequestError::OutsideExtent`]; [`Error::Damaged`] if the device cannot read that place;
@@ -167,7 +178,9 @@ impl ReservedExtent {
 
     /// Writes the whole buffer at `offset` within the extent, in bytes, and returns the buffer.
     /// Offset and length are multiples of 4,096. What was written in [`WriteMode::Cached`] is
-    /// stable after a later [`ReservedExtent::flush`].
+    /// stable after a later [`ReservedExtent::flush`]. `class` says what the write is for: the
+    /// sweep of a drive that rotates gives way to a [`Class::ForegroundWrite`], and not to a
+    /// [`Class::SweepWrite`].
     ///
     /// # Errors
     /// [`RequestError::OutsideExtent`]; [`ClosedError::WriteFailed`] if the device failed, after
@@ -233,10 +246,14 @@ impl ReservedExtent {
     fn perform(&self, class: Class, operation: Operation) -> Result<Completion, Error> {
         self.shared.check_caller()?;
         let hint = Hint { class, owner: Some(self.space.get()), deadline: None };
-        let number = self.shared.extents.requests.fetch_add(1, Ordering::Relaxed);
+        let handles = &self.shared.extents;
+        let number = handles.requests.fetch_add(1, Ordering::Relaxed);
+        let in_foreground = u64::from(class.is_foreground());
+        handles.begun.fetch_add(in_foreground, Ordering::Release);
         let token = Token(FIRST_TOKEN + number);
         let request = Request { device: self.extent.device, token, hint, operation };
         let done = self.shared.performer.perform(request);
+        handles.ended.fetch_add(in_foreground, Ordering::Release);
         // After the store has closed, another process may have written there.
         self.shared.check_caller().map(|()| done)
     }

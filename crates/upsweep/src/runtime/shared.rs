@@ -436,6 +436,7 @@ impl Shared {
         }
         let mut actions = std::mem::take(&mut state.actions);
         debug_assert!(state.core.now_us() <= now_us, "the core knows a time that has yet to come");
+        state.core.note_extent_requests(self.extents.foreground());
         state.core.pump(now_us, &mut actions);
         state.room_events.0 += u64::from(std::mem::take(&mut actions.room));
         let requests = std::mem::take(&mut actions.requests);

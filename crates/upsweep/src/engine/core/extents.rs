@@ -8,6 +8,7 @@ use super::Core;
 use crate::broken::{self, Fault};
 use crate::engine::catalog::FIRST_USER_SPACE;
 use crate::engine::event::Event;
+use crate::engine::foreground::ForegroundRequests;
 use crate::engine::format::record_format::{encode_give_back, encode_reserve};
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::journal::Publish;
@@ -100,6 +101,12 @@ impl Core {
         let kept = self.growth.reserved_bytes(&self.base, 0, 0);
         let margin = policy::extent_margin_bytes(map.capacity_bytes());
         Some(map.free_bytes().saturating_sub(kept + margin))
+    }
+
+    /// Takes note of the requests to reserved extents for which callers wait: the sweep of a drive
+    /// that rotates gives way to them, as it does to queries.
+    pub fn note_extent_requests(&mut self, requests: ForegroundRequests) {
+        self.extent_requests = requests;
     }
 
     /// Bytes of all reserved extents.

@@ -30,6 +30,7 @@ pub use spaces::{NewSnapshot, SpaceSize};
 use super::accept::{self, Accept, Admission};
 use super::base::Base;
 use super::checkpoint::Checkpointer;
+use super::foreground::ForegroundRequests;
 use super::format::record_format::LoggedUpdate;
 use super::growth::Growth;
 use super::index::Release;
@@ -69,6 +70,8 @@ pub struct Core {
     pub(super) admission: Admission,
     pub(super) views: Views,
     pub(super) scans: Scans,
+    /// Requests of callers to reserved extents.
+    pub(super) extent_requests: ForegroundRequests,
     pub(super) growth: Growth,
     pub(super) log_growth: LogGrowth,
     pub(super) reclaimer: Reclaimer,
@@ -93,6 +96,7 @@ impl Core {
             admission: Admission::new(),
             views: Views::default(),
             scans: Scans::default(),
+            extent_requests: ForegroundRequests::default(),
             growth,
             log_growth,
             reclaimer: Reclaimer::default(),

@@ -30,7 +30,7 @@ impl Core {
             let is_left_to_callers = only_a_cycle_helps && self.base.is_log_short_of_changes();
             self.base.journal.leave_to_callers(is_left_to_callers);
             let reads = self.views.queries().and(self.scans.reads());
-            self.sweep.give_way_to(&self.base, reads);
+            self.sweep.give_way_to(&self.base, reads.and(self.extent_requests));
             self.sweep.pump(&mut self.base, &mut self.pipeline, &self.spiller, &figures);
         }
         let in_spills = self.spiller.growth_bytes();

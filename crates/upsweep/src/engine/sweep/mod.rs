@@ -24,7 +24,7 @@ pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 use super::base::Base;
 use super::directory::BlockId;
 use super::flow::Flow;
-use super::foreground::{ForegroundReads, RecentReads};
+use super::foreground::{ForegroundRequests, RecentRequests};
 use super::pipeline::Pipeline;
 use super::policy::{self, Figures};
 use super::spill_segments::Place;
@@ -45,7 +45,7 @@ pub(super) struct Sweep {
     passed: u64,
     flow: Flow,
     /// Reads for which callers wait, as it has seen them.
-    reads: RecentReads,
+    foreground: RecentRequests,
     /// Until when it leaves the devices to these, though it would sweep whatever waits.
     gives_way_until: Option<u64>,
     /// Sweep until everything up to this sequence is swept.
@@ -161,11 +161,11 @@ impl Sweep {
         self.suspects_behind = portion.into_iter().next_back().map(|(place, _)| place);
     }
 
-    /// Takes note of the reads for which callers wait. While there are some, the store is not idle:
-    /// what waits is only swept at the pace that something needs, or once no caller has read for a
-    /// while.
-    pub(super) fn give_way_to(&mut self, base: &Base, reads: ForegroundReads) {
-        let until_us = self.reads.look(reads, base.now_us);
+    /// Takes note of the requests for which callers wait. While there are some, the store is not
+    /// idle: what waits is only swept at the pace that something needs, or once there have been
+    /// none for a while.
+    pub(super) fn give_way_to(&mut self, base: &Base, requests: ForegroundRequests) {
+        let until_us = self.foreground.look(requests, base.now_us);
         let sweeps = base.config.sweep_when_idle && base.index.accepted() > base.swept_but_held();
         self.gives_way_until = until_us.filter(|_| sweeps);
     }

@@ -7,7 +7,7 @@ use super::ground::{Ground, space};
 use super::spiller::Spills;
 use crate::device::{Buffer, Class, DeviceError, Operation, Request, Simulated};
 use crate::engine::directory::BlockId;
-use crate::engine::foreground::{ForegroundReads, QUIET_US};
+use crate::engine::foreground::{ForegroundRequests, QUIET_US};
 use crate::engine::view::{
     AheadImage, AheadOf, AheadPart, AheadRequest, Planned, ScanId, Scans, ViewPoll, Views, Wanted,
 };
@@ -23,7 +23,7 @@ struct Reads {
     scans: Scans,
     views: Views,
     /// Of others.
-    queries: ForegroundReads,
+    queries: ForegroundRequests,
     /// The blocks of 4000 swept records, in key order.
     blocks: Vec<BlockId>,
 }
@@ -50,7 +50,7 @@ impl Reads {
             ground,
             scans: Scans::default(),
             views: Views::default(),
-            queries: ForegroundReads::default(),
+            queries: ForegroundRequests::default(),
             blocks,
         }
     }
@@ -265,7 +265,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
         window_bytes: SHARE,
     };
     let planned =
-        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundReads::default());
+        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundRequests::default());
     assert_eq!(Reads::keys(&planned.parts), [reads.key(1), reads.key(3)]);
     assert!(planned.is_over);
     let behind = AheadOf::View(Wanted::Below(None));
@@ -274,7 +274,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
     reads.ground.requests().into_iter().for_each(|request| reads.end(request));
     let planned =
-        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundReads::default());
+        reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundRequests::default());
     let keys = [reads.key(reads.blocks.len() - 2), low];
     assert_eq!(Reads::keys(&planned.parts), keys, "down to the block that covers the bound");
     assert!(planned.is_over);
@@ -365,7 +365,7 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
     reads.ground.base.config.scan_requests_beside_queries = 1;
     let id = reads.scans.begin(0);
     let mut requests = |begun, are_waiting, now_us| {
-        reads.queries = ForegroundReads { begun, are_waiting };
+        reads.queries = ForegroundRequests { begun, are_waiting };
         reads.ground.base.now_us = now_us;
         let planned = reads.plan(id, 0, false, SHARE);
         let requests = reads.ground.requests();

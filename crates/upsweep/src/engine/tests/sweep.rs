@@ -5,7 +5,7 @@ use super::{Core, World, config};
 use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
-use crate::engine::foreground::QUIET_US;
+use crate::engine::foreground::{ForegroundRequests, QUIET_US};
 use crate::engine::key::BlockKey;
 use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::PUT;
@@ -137,6 +137,23 @@ fn a_store_that_sweeps_when_it_is_idle_leaves_the_devices_to_callers_that_read()
     world.until("it has swept", |core| core.waiting_entries() == 0 && !core.is_active());
     assert!(world.now_us >= until_us);
     assert_eq!(world.core.deadline_us(), None, "nothing waits any more");
+    world.check();
+}
+
+#[test]
+fn a_store_that_sweeps_when_it_is_idle_leaves_the_devices_to_callers_with_extents() {
+    let mut world = idle();
+    let runs = world.core.metrics().sweep_runs_total.get();
+    let requests = |begun, are_waiting| ForegroundRequests { begun, are_waiting };
+    world.core.note_extent_requests(requests(1, true));
+    world.add("k000007", 1);
+    (0..QUIET_US / 500).for_each(|_| world.step());
+    for begun in 2..10 {
+        world.core.note_extent_requests(requests(begun, false));
+        (0..QUIET_US / 2000).for_each(|_| world.step());
+    }
+    assert_eq!(world.core.metrics().sweep_runs_total.get(), runs);
+    world.until("it has swept", |core| core.waiting_entries() == 0 && !core.is_active());
     world.check();
 }
 

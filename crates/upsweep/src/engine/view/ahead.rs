@@ -25,7 +25,7 @@ use crate::engine::base::Base;
 use crate::engine::cache::Image;
 use crate::engine::config::Config;
 use crate::engine::directory::BlockId;
-use crate::engine::foreground::{ForegroundReads, RecentReads};
+use crate::engine::foreground::{ForegroundRequests, RecentRequests};
 use crate::engine::ids::SpaceId;
 use crate::engine::io::{IoKind, owner_of};
 use crate::log::Seq;
@@ -168,7 +168,7 @@ pub(in crate::engine) struct Scans {
     reads: BTreeMap<Token, (ScanId, DeviceId, usize)>,
     turns: Turns,
     /// As plans have seen them.
-    queries: RecentReads,
+    queries: RecentRequests,
     /// Requests that were made so far.
     requests: u64,
     /// Of all scans, and of requests in flight of those that have ended.
@@ -181,7 +181,7 @@ impl Scans {
     /// A scan begins, after so many reads of queries.
     pub(in crate::engine) fn begin(&mut self, queries: u64) -> ScanId {
         if self.scans.is_empty() {
-            self.queries = RecentReads::since(queries);
+            self.queries = RecentRequests::since(queries);
         }
         self.next += 1;
         let id = ScanId(self.next);
@@ -221,8 +221,8 @@ impl Scans {
     }
 
     /// The requests of scans.
-    pub(in crate::engine) fn reads(&self) -> ForegroundReads {
-        ForegroundReads { begun: self.requests, are_waiting: !self.reads.is_empty() }
+    pub(in crate::engine) fn reads(&self) -> ForegroundRequests {
+        ForegroundRequests { begun: self.requests, are_waiting: !self.reads.is_empty() }
     }
 
     /// The scans for which something has arrived since the last call.
@@ -245,7 +245,7 @@ impl Scans {
         base: &mut Base,
         id: ScanId,
         request: &AheadRequest<'_>,
-        queries: ForegroundReads,
+        queries: ForegroundRequests,
     ) -> Planned {
         let count = self.scans.len().max(1);
         let is_beside = self.queries.look(queries, base.now_us).is_some();

@@ -25,7 +25,7 @@ use super::base::Base;
 use super::block_format::UpdateRef;
 use super::cache::Image;
 use super::directory::BlockId;
-use super::foreground::ForegroundReads;
+use super::foreground::ForegroundRequests;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::Placement;
 use super::io::IoKind;
@@ -335,9 +335,9 @@ impl Views {
     }
 
     /// Reads for views of queries, not of scans. Cost: O(views of scans that wait).
-    pub(super) fn queries(&self) -> ForegroundReads {
+    pub(super) fn queries(&self) -> ForegroundRequests {
         let are_waiting = self.pending.values().any(|view| !view.passes_cache);
-        ForegroundReads { begun: self.queries, are_waiting }
+        ForegroundRequests { begun: self.queries, are_waiting }
     }
 
     /// Whether the next [`Views::pump`] has something to do for views.

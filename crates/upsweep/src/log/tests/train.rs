@@ -3,7 +3,7 @@
 use super::world::{World, config};
 use crate::device::{Operation, Request};
 use crate::log::format::BatchHeader;
-use crate::log::{LogConfig, LogMode, Motion, Seq};
+use crate::log::{LogConfig, LogMode, Motion, Quota, Seq, Urgency};
 
 fn full(config: LogConfig) -> World {
     World::new(LogConfig { mode: LogMode::Full, ..config })
@@ -204,6 +204,37 @@ fn a_batch_beyond_a_lost_dummy_never_comes_back() {
     assert!(world.put(64, 3).is_ok());
     world.drain();
     world.reopen(Seq::new(2));
+}
+
+/// A dummy of a cut-off tail begins with the very record from which the log is read, and the device
+/// loses the write at the start of the segment that has this record.
+#[test]
+fn a_segment_of_which_the_first_write_is_lost_is_not_taken_for_an_unused_one() {
+    let mut world = full(LogConfig { depth: 1, ..config(2, 8, 4, 2) });
+    let put = |world: &mut World, records: u8| {
+        for fill in 1..=records {
+            let urgency = if fill == records { Urgency::Now } else { Urgency::Relaxed };
+            world.append(7, &[fill], urgency, Quota::User).expect("room");
+        }
+    };
+    put(&mut world, 5);
+    world.log.start_train();
+    world.dispatch();
+    let of =
+        |request: &Request| (request.device.0, header(request).number, header(request).first_seq);
+    let flights: Vec<_> = world.flights.iter().map(of).collect();
+    assert_eq!(flights, [(0, 1, Seq::FIRST), (1, 2, Seq::new(6))]);
+    world.complete(1);
+    world.reopen(Seq::FIRST);
+    for records in [4, 2, 1] {
+        put(&mut world, records);
+        world.drain();
+        world.reopen(Seq::FIRST);
+    }
+    assert_eq!(world.model.len(), 7);
+    let wanted = world.model[5..].to_vec();
+    world.bank.media[0][4096..][..4096].fill(0);
+    assert_eq!(world.replay(Seq::new(6)), Ok(wanted));
 }
 
 /// A page passes in 10 us, and a turn has 800 of them.
