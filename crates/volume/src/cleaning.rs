@@ -9,6 +9,7 @@
 //! given back by a later record, once nobody reads there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use upsweep::Durability;
@@ -21,6 +22,7 @@ use crate::home_rows::key_of_place;
 use crate::payload::{Part, Payload};
 use crate::slots::Slots;
 
+const BLOCK: usize = BLOCK_BYTES as usize;
 /// A span is read as a whole if at least this share of it is needed.
 const NEEDED_SHARE: u64 = 4;
 
@@ -54,9 +56,8 @@ impl Payload {
     pub fn clean(&self) -> Result<bool, Error> {
         let mut moves = Vec::new();
         for (segment, homes) in self.choose() {
-            let moved = homes.into_iter().map(|home| self.move_out_of(&segment, home));
-            match moved.collect::<Result<Vec<_>, Error>>() {
-                Ok(moved) => moves.extend(moved.into_iter().flatten()),
+            match self.move_out_of(&segment, homes, &mut moves) {
+                Ok(()) => {}
                 // What has moved makes room for the rest.
                 Err(error) if error.is_full() && !moves.is_empty() => break,
                 Err(error) => return Err(error),
@@ -105,55 +106,91 @@ impl Payload {
         best.map(|(_, segment, found)| (Arc::clone(segment), found.homes)).collect()
     }
 
-    /// Copies what is needed of a home out of a segment to that of survivors, where it is not
-    /// stable yet; `None` if the home is gone.
-    fn move_out_of(&self, segment: &Arc<ReservedExtent>, home: u64) -> Result<Option<Move>, Error> {
-        let Some((living, places)) = self.living_in(segment, home) else { return Ok(None) };
-        let moved = read_places(segment, &places)?;
-        let mut parts = Vec::new();
-        let (mut rest, mut data) = (&living[..], &moved[..]);
-        while !rest.is_empty() {
-            let (to, base, slots) = self.take_survivors(rest.len() as u16)?;
-            let (now, later) = data.split_at(usize::from(slots) * BLOCK_BYTES as usize);
-            let offset = u64::from(base) * BLOCK_BYTES;
-            to.write(offset, Buffer::copy_of(now), WriteMode::Cached, Class::SweepWrite)?;
-            self.state.lock().note_unflushed(&to);
-            let mut present = Slots::none(self.slots_per_home);
-            for slot in &rest[..usize::from(slots)] {
-                present.add(*slot);
+    /// Copies what is needed of homes out of a segment to that of survivors, where it is not stable
+    /// yet. If it fails, some homes may have moved.
+    fn move_out_of(
+        &self,
+        segment: &Arc<ReservedExtent>,
+        homes: BTreeSet<u64>,
+        moves: &mut Vec<Move>,
+    ) -> Result<(), Error> {
+        let (living, places) = self.living_in(segment, homes);
+        let data = read_places(segment, &places)?;
+        let mut data = &data[..];
+        // What is left of the segment of survivors.
+        let mut room: Option<(Arc<ReservedExtent>, Range<u16>)> = None;
+        for (home, slots) in living {
+            let (mut rest, mut parts) = (&slots[..], Vec::new());
+            while !rest.is_empty() {
+                let (to, free) = match room.take().filter(|(_, free)| !free.is_empty()) {
+                    Some(left) => left,
+                    None => {
+                        let (to, free) = self.take_survivors((data.len() / BLOCK) as u16)?;
+                        let (now, later) = data.split_at(free.len() * BLOCK);
+                        let (offset, now) =
+                            (u64::from(free.start) * BLOCK_BYTES, Buffer::copy_of(now));
+                        to.write(offset, now, WriteMode::Cached, Class::SweepWrite)?;
+                        self.state.lock().note_unflushed(&to);
+                        data = later;
+                        (to, free)
+                    }
+                };
+                let (now, later) = rest.split_at(rest.len().min(free.len()));
+                let mut present = Slots::none(self.slots_per_home);
+                for slot in now {
+                    present.add(*slot);
+                }
+                let next = free.start + now.len() as u16;
+                parts.push(Part {
+                    segment: Arc::clone(&to),
+                    base: free.start,
+                    present: Some(present),
+                });
+                (rest, room) = (later, Some((to, next..free.end)));
             }
-            parts.push(Part { segment: to, base, present: Some(present) });
-            (rest, data) = (&rest[usize::from(slots)..], later);
+            moves.push(Move { from: Arc::clone(segment), home, parts });
         }
-        Ok(Some(Move { from: Arc::clone(segment), home, parts }))
+        Ok(())
     }
 
-    /// The slots of a home in a segment that are needed, and their offsets there; `None` if the
-    /// home is gone.
-    fn living_in(&self, segment: &Arc<ReservedExtent>, home: u64) -> Option<(Vec<u16>, Vec<u64>)> {
+    /// The slots of homes in a segment that are needed, and their offsets there.
+    fn living_in(
+        &self,
+        segment: &Arc<ReservedExtent>,
+        homes: BTreeSet<u64>,
+    ) -> (Vec<(u64, Vec<u16>)>, Vec<u64>) {
         let state = self.state.lock();
-        let found = state.homes.get(&home)?;
-        let parts = found.parts.iter().filter(|part| Arc::ptr_eq(&part.segment, segment));
-        let slots = parts.flat_map(|part| part.living(&found.dead).iter().collect::<Vec<u16>>());
-        // In a part they are in order.
-        let mut living: Vec<u16> = slots.collect();
-        living.sort_unstable();
-        let place = |slot: &u16| state.place(Physical { home, slot: *slot }, 1);
-        let offsets = living.iter().filter_map(place).map(|place| place.offset).collect();
-        Some((living, offsets))
+        let (mut all, mut offsets) = (Vec::new(), Vec::new());
+        for home in homes {
+            let Some(found) = state.homes.get(&home) else { continue };
+            let parts = found.parts.iter().filter(|part| Arc::ptr_eq(&part.segment, segment));
+            let slots =
+                parts.flat_map(|part| part.living(&found.dead).iter().collect::<Vec<u16>>());
+            // In a part they are in order.
+            let mut living: Vec<u16> = slots.collect();
+            living.sort_unstable();
+            let place = |slot: &u16| state.place(Physical { home, slot: *slot }, 1);
+            living.retain(|slot| {
+                let found = place(slot).map(|place| place.offset);
+                offsets.extend(found);
+                found.is_some()
+            });
+            all.push((home, living));
+        }
+        (all, offsets)
     }
 
     /// Takes up to so many slots of the segment of survivors, or of a new one if that is full.
-    fn take_survivors(&self, most: u16) -> Result<(Arc<ReservedExtent>, u16, u16), Error> {
+    fn take_survivors(&self, most: u16) -> Result<(Arc<ReservedExtent>, Range<u16>), Error> {
         let now = self.state.lock().survivors.take();
         let has_room = |(_, next): &(Arc<ReservedExtent>, u16)| *next < self.slots_per_home;
         let (segment, base) = match now.filter(has_room) {
             Some(now) => now,
             None => (self.spare_or_reserved()?, 0),
         };
-        let slots = most.min(self.slots_per_home - base);
-        self.state.lock().survivors = Some((Arc::clone(&segment), base + slots));
-        Ok((segment, base, slots))
+        let end = base + most.min(self.slots_per_home - base);
+        self.state.lock().survivors = Some((Arc::clone(&segment), end));
+        Ok((segment, base..end))
     }
 
     /// An empty segment; the last spare one only if the devices are full.

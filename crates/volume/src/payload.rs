@@ -353,16 +353,15 @@ impl Payload {
         Ok(())
     }
 
-    /// Asks for a sweep when many slots may be superseded that only it can show: each one that was
-    /// taken since the last one supersedes one at most.
-    pub fn ask_for_sweep(&self) -> Result<(), Error> {
+    /// Whether many slots may be superseded that only a sweep can show: each one that was taken
+    /// since the last one supersedes one at most. If so, they count as seen from now on.
+    pub fn takes_sweep(&self) -> bool {
         let mut state = self.state.lock();
-        if state.taken <= self.room(&state).unseen_max() {
-            return Ok(());
+        let is_due = state.taken > self.room(&state).unseen_max();
+        if is_due {
+            state.taken = 0;
         }
-        state.taken = 0;
-        drop(state);
-        Ok(self.blocks().request_sweep()?)
+        is_due
     }
 
     /// Gives back the segments of homes of which all slots are dead; returns how many. Cost: a log

@@ -430,7 +430,11 @@ impl Inner {
     fn work(&self) -> Result<bool, Error> {
         self.record_moments()?;
         let mut is_any = self.advance_histories()?;
-        self.payload.ask_for_sweep()?;
+        if self.payload.takes_sweep() {
+            // Only what supersedes it stably shows that a slot is dead.
+            self.flush()?;
+            self.store.blocks().request_sweep()?;
+        }
         let found = std::mem::take(&mut *self.trimming.found.lock());
         is_any |= !found.is_empty();
         self.trim(found)?;

@@ -57,6 +57,24 @@ fn a_volume_that_fits_is_overwritten_without_end() {
 }
 
 #[test]
+fn what_is_overwritten_is_found_although_nobody_flushes() {
+    let (store, volumes) = opened();
+    let blocks = 16 * MIB / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let mut most = 0;
+    for nth in 1..=12 * blocks {
+        write(&disk, scattered(nth, blocks), nth).expect("there is room");
+        if nth % 64 == 0 {
+            volumes.work().expect("no fault");
+            store.blocks().work();
+            most = most.max(store.status().reserved_bytes);
+        }
+    }
+    // A sweep is asked for when 51 MiB have been written.
+    assert!(most < 128 * MIB, "{most} bytes for a volume of 16 MiB");
+}
+
+#[test]
 fn a_full_device_refuses_writes_until_something_is_discarded() {
     let (_store, volumes) = opened();
     let disk = volumes.create("disk", 1 << 30).expect("made");
