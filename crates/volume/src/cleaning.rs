@@ -56,8 +56,8 @@ impl Payload {
     pub fn clean(&self) -> Result<bool, Error> {
         let mut moves = Vec::new();
         for (segment, homes) in self.choose() {
-            match self.move_out_of(&segment, homes, &mut moves) {
-                Ok(()) => {}
+            match self.move_out_of(&segment, homes) {
+                Ok(moved) => moves.extend(moved),
                 // What has moved makes room for the rest.
                 Err(error) if error.is_full() && !moves.is_empty() => break,
                 Err(error) => return Err(error),
@@ -107,13 +107,13 @@ impl Payload {
     }
 
     /// Copies what is needed of homes out of a segment to that of survivors, where it is not stable
-    /// yet. If it fails, some homes may have moved.
+    /// yet.
     fn move_out_of(
         &self,
         segment: &Arc<ReservedExtent>,
         homes: BTreeSet<u64>,
-        moves: &mut Vec<Move>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Move>, Error> {
+        let mut moves = Vec::new();
         let (living, places) = self.living_in(segment, homes);
         let data = read_places(segment, &places)?;
         let mut data = &data[..];
@@ -150,7 +150,7 @@ impl Payload {
             }
             moves.push(Move { from: Arc::clone(segment), home, parts });
         }
-        Ok(())
+        Ok(moves)
     }
 
     /// The slots of homes in a segment that are needed, and their offsets there.

@@ -52,8 +52,8 @@
 //! here. (A segment that looks unused is searched beside used ones, and at the start of a ring: the
 //! device may have lost the write of its first page.) That proof is a first batch that begins
 //! before `replay_from` and is *attested*: one of the same epoch states that it is durable. This
-//! usually leaves two or three segments. If the next segment begins with `replay_from` itself, that
-//! is no proof: dummies before that may be here.
+//! usually leaves one or two segments, and of each ring the first unused one. If the next segment
+//! begins with `replay_from` itself, that is no proof: dummies before that may be here.
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that attests it as durable, or
 //! that was written by a later run over a number which the chain has: then it is an error. Evidence
@@ -80,9 +80,9 @@ use crate::error::Error;
 /// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
 /// log. `config` may have any epoch.
 ///
-/// Cost: the first page of every segment, the two or three segments where `replay_from` may be,
-/// everything after it, and one to two segments per device. Memory: that of the reader, and the
-/// headers in the segments that are searched.
+/// Cost: the first page of every segment, the one or two where `replay_from` is, unused ones beside
+/// used ones, everything after `replay_from`, and one to two segments per device. Memory: that of
+/// the reader, and the headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
