@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use upsweep::Durability;
 use upsweep::layers::device::{Buffer, Class, WriteMode};
@@ -50,6 +51,9 @@ struct Move {
     home: u64,
     parts: Vec<Part>,
 }
+
+/// Slots of segments.
+type SegmentSlots = Vec<(Arc<ReservedExtent>, Range<u16>)>;
 
 impl Payload {
     /// Cleans some segments if there is little room or too much is dead; returns whether it did.
@@ -113,40 +117,28 @@ impl Payload {
         segment: &Arc<ReservedExtent>,
         homes: BTreeSet<u64>,
     ) -> Result<Vec<Move>, Error> {
-        let mut moves = Vec::new();
         let (living, places) = self.living_in(segment, homes);
         let data = read_places(segment, &places)?;
-        let mut data = &data[..];
-        // What is left of the segment of survivors.
-        let mut room: Option<(Arc<ReservedExtent>, Range<u16>)> = None;
+        let taken = self.take_survivors(places.len() as u16)?;
+        let mut rest = &data[..];
+        for (to, free) in &taken {
+            let (now, later) = rest.split_at(free.len() * BLOCK);
+            let offset = u64::from(free.start) * BLOCK_BYTES;
+            to.write(offset, Buffer::copy_of(now), WriteMode::Cached, Class::SweepWrite)?;
+            self.state.lock().note_unflushed(to);
+            rest = later;
+        }
+        let mut free = taken.iter().flat_map(|(to, free)| free.clone().map(move |slot| (to, slot)));
+        let mut moves = Vec::new();
         for (home, slots) in living {
-            let (mut rest, mut parts) = (&slots[..], Vec::new());
-            while !rest.is_empty() {
-                let (to, free) = match room.take().filter(|(_, free)| !free.is_empty()) {
-                    Some(left) => left,
-                    None => {
-                        let (to, free) = self.take_survivors((data.len() / BLOCK) as u16)?;
-                        let (now, later) = data.split_at(free.len() * BLOCK);
-                        let (offset, now) =
-                            (u64::from(free.start) * BLOCK_BYTES, Buffer::copy_of(now));
-                        to.write(offset, now, WriteMode::Cached, Class::SweepWrite)?;
-                        self.state.lock().note_unflushed(&to);
-                        data = later;
-                        (to, free)
-                    }
-                };
-                let (now, later) = rest.split_at(rest.len().min(free.len()));
-                let mut present = Slots::none(self.slots_per_home);
-                for slot in now {
-                    present.add(*slot);
+            let mut parts: Vec<Part> = Vec::new();
+            for (slot, (to, base)) in slots.into_iter().zip(&mut free) {
+                if !parts.last().is_some_and(|part| Arc::ptr_eq(&part.segment, to)) {
+                    let present = Some(Slots::none(self.slots_per_home));
+                    parts.push(Part { segment: Arc::clone(to), base, present });
                 }
-                let next = free.start + now.len() as u16;
-                parts.push(Part {
-                    segment: Arc::clone(&to),
-                    base: free.start,
-                    present: Some(present),
-                });
-                (rest, room) = (later, Some((to, next..free.end)));
+                let present = parts.last_mut().and_then(|part| part.present.as_mut());
+                present.expect("just made").add(slot);
             }
             moves.push(Move { from: Arc::clone(segment), home, parts });
         }
@@ -180,17 +172,22 @@ impl Payload {
         (all, offsets)
     }
 
-    /// Takes up to so many slots of the segment of survivors, or of a new one if that is full.
-    fn take_survivors(&self, most: u16) -> Result<(Arc<ReservedExtent>, Range<u16>), Error> {
-        let now = self.state.lock().survivors.take();
-        let has_room = |(_, next): &(Arc<ReservedExtent>, u16)| *next < self.slots_per_home;
-        let (segment, base) = match now.filter(has_room) {
-            Some(now) => now,
-            None => (self.spare_or_reserved()?, 0),
-        };
-        let end = base + most.min(self.slots_per_home - base);
-        self.state.lock().survivors = Some((Arc::clone(&segment), end));
-        Ok((segment, base..end))
+    /// Takes so many slots, at most those of a segment: what the segment of survivors still has,
+    /// and the rest of a new one. All or none, as a part of what is needed frees no segment.
+    fn take_survivors(&self, slots: u16) -> Result<SegmentSlots, Error> {
+        let known = self.state.lock().survivors.clone();
+        let left = known.as_ref().map_or(0, |(_, next)| self.slots_per_home - next).min(slots);
+        let new = if left < slots { Some(self.spare_or_reserved()?) } else { None };
+        let mut taken = SegmentSlots::new();
+        if let Some((segment, next)) = known.filter(|_| left > 0) {
+            taken.push((segment, next..next + left));
+        }
+        taken.extend(new.map(|segment| (segment, 0..slots - left)));
+        if let Some((segment, range)) = taken.last() {
+            self.state.lock().survivors = Some((Arc::clone(segment), range.end));
+        }
+        self.taken.by_cleaning.fetch_add(u64::from(slots), Ordering::Relaxed);
+        Ok(taken)
     }
 
     /// An empty segment; the last spare one only if the devices are full.

@@ -95,7 +95,7 @@ pub use receive::{Received, Receiving};
 pub use rows::{BlockSize, History, MomentKind, VolumeSettings};
 pub use scrub::{DamagedRange, Fault, ScrubPass, ScrubPosition, Scrubbed, SeenIn};
 pub use send::Sending;
-pub use usage::{Usage, VolumeUsage};
+pub use usage::{Traffic, Usage, VolumeUsage};
 pub use verify::VolumesReport;
 pub use volume::{Acknowledge, Extent, ExtentKind, Volume};
 pub use volumes::{MomentInfo, TABLES, VolumeInfo, Volumes};

@@ -22,6 +22,7 @@ use crate::address::{BLOCK_BYTES, Physical};
 use crate::buffer::{Stretch, WriteBuffer};
 use crate::error::Error;
 use crate::home_rows::{self, HomeRows, PartRow, key_of_dead, key_of_place};
+use crate::room::Refusals;
 use crate::slots::Slots;
 use crate::stamps::Change;
 
@@ -40,10 +41,20 @@ pub struct Payload {
     written: Condvar,
     /// Segments that belong to this.
     pub segments: AtomicU64,
+    pub refusals: Refusals,
     /// A home was opened when there was little room, and nobody has cleaned for it yet.
     pub owes: AtomicBool,
+    pub taken: Taken,
 }
 
+/// Slots that were taken since the store was opened.
+#[derive(Default)]
+pub struct Taken {
+    pub by_writes: AtomicU64,
+    pub by_cleaning: AtomicU64,
+}
+
+#[derive(Default)]
 pub struct State {
     pub homes: BTreeMap<u64, Home>,
     /// Slots of all homes that are not dead.
@@ -191,20 +202,7 @@ impl Payload {
         let living = homes.values().map(|home: &Home| u64::from(home.living)).sum();
         segments.retain(|_, segment| Arc::strong_count(segment) == 1);
         let next_home = 1 + homes.last_key_value().map_or(last, |(found, _)| last.max(*found));
-        let state = State {
-            homes,
-            living,
-            open: None,
-            next_home,
-            taken: 0,
-            survivors: None,
-            in_flight: BTreeMap::new(),
-            buffer: WriteBuffer::default(),
-            retired: Vec::new(),
-            unused: Vec::new(),
-            spares: Vec::new(),
-            unflushed: BTreeMap::new(),
-        };
+        let state = State { homes, living, next_home, ..State::default() };
         let payload = Self {
             store: store.clone(),
             table,
@@ -212,7 +210,9 @@ impl Payload {
             state: Mutex::new(state),
             written: Condvar::new(),
             segments: all,
+            refusals: Refusals::default(),
             owes: AtomicBool::new(false),
+            taken: Taken::default(),
         };
         Ok((payload, segments, faults))
     }
@@ -258,6 +258,7 @@ impl Payload {
             };
             state.open = Some((first.home, first.slot + slots));
             state.taken += u64::from(*slots);
+            self.taken.by_writes.fetch_add(u64::from(*slots), Ordering::Relaxed);
             change.writes_to(first);
             let place = state.place(first, *slots).expect("the home was just opened");
             let (now, later) = rest.split_at(usize::from(*slots) * BLOCK_BYTES as usize);
@@ -315,7 +316,12 @@ impl Payload {
     /// A new segment.
     pub fn reserve(&self) -> Result<Arc<ReservedExtent>, Error> {
         let bytes = bytes_of(self.slots_per_home);
-        let segment = self.blocks().reserve_extent(self.table.space(), bytes)?;
+        let reserved = self.blocks().reserve_extent(self.table.space(), bytes);
+        let reserved = reserved.map_err(Error::from);
+        if reserved.as_ref().err().is_none_or(Error::is_full) {
+            self.note_reserved(reserved.is_ok());
+        }
+        let segment = reserved?;
         self.segments.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(segment))
     }
@@ -324,6 +330,7 @@ impl Payload {
     fn give_back(&self, segment: Arc<ReservedExtent>) -> Result<(), Error> {
         let segment = Arc::into_inner(segment).expect("no one else has it");
         self.blocks().give_extent_back(segment)?;
+        self.refusals.note_given_back();
         self.segments.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }

@@ -6,7 +6,9 @@
 //! what is dead in them may only be a share of all.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::address::BLOCK_BYTES;
 use crate::payload::{Payload, State};
@@ -22,9 +24,9 @@ const SEGMENTS_PER_SWEEP_MIN: u64 = 256;
 /// Which part of the room, with what is known to be dead, may be taken between two sweeps.
 const UNSEEN_PART: u64 = 4;
 /// There is little room when less than this part of the segments can still be reserved.
-const SHORT_PART: u64 = 64;
+const SHORT_PART: u64 = 128;
 /// The same in segments, at least and at most.
-const SHORT_MIN: u64 = 8;
+const SHORT_MIN: u64 = 4;
 const SHORT_MAX: u64 = 64;
 /// Segments that are cleaned in a step, with one flush.
 const CLEANED_MAX: u64 = 4;
@@ -32,8 +34,10 @@ const CLEANED_MAX: u64 = 4;
 /// Room for payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Segments that can still be reserved; `None` if devices can grow.
+    /// Segments for which there is free space; `None` if devices can grow.
     reservable: Option<u64>,
+    /// How many of them would be in pieces.
+    in_pieces: u64,
     /// Segments that are reserved and empty.
     spares: u64,
     /// Segments that are in use.
@@ -41,6 +45,24 @@ pub struct Room {
     /// Slots of these that nobody needs.
     dead: u64,
     slots_per_segment: u64,
+}
+
+/// What requests for segments have shown of the free space.
+#[derive(Default)]
+pub struct Refusals {
+    /// Segments for which there was free space when the last one could not be reserved.
+    in_pieces: AtomicU64,
+    /// Free segments of devices that were refused when they were to grow; `None` if they can.
+    known_free: Mutex<Option<u64>>,
+}
+
+impl Refusals {
+    /// Takes note that a segment has been given back.
+    pub fn note_given_back(&self) {
+        if let Some(known) = &mut *self.known_free.lock() {
+            *known += 1;
+        }
+    }
 }
 
 impl Room {
@@ -55,7 +77,8 @@ impl Room {
 
     /// Segments that can still be filled, without the one for cleaning; `None` if devices can grow.
     pub fn free(&self) -> Option<u64> {
-        self.reservable.map(|reservable| reservable + self.spares.saturating_sub(1))
+        let whole = self.reservable.map(|reservable| reservable.saturating_sub(self.in_pieces));
+        whole.map(|whole| whole + self.spares.saturating_sub(1))
     }
 
     /// Whether there is so little room that writers have to help.
@@ -66,7 +89,9 @@ impl Room {
     /// Whether an empty segment stays reserved. Where it would be reserved again soon, it does, but
     /// not the last ones that the rest of the store can get.
     pub fn keeps_spare(&self) -> bool {
-        let is_needed = |reservable| (1..self.short()).contains(&reservable);
+        let is_needed = |reservable: u64| {
+            reservable > 0 && reservable.saturating_sub(self.in_pieces) < self.short()
+        };
         self.spares == 0 || self.reservable.is_some_and(is_needed) && self.spares < self.short()
     }
 
@@ -107,9 +132,34 @@ impl Payload {
         // A home that is open has all its slots from the beginning; that of survivors fills up.
         let unfilled = state.survivors.as_ref().map_or(0, |(_, next)| slots - u64::from(*next));
         let dead = (segments * slots).saturating_sub(state.living + unfilled);
+        let (reservable, in_pieces) =
+            (self.reservable(), self.refusals.in_pieces.load(Ordering::Acquire));
+        Room { reservable, in_pieces, spares, segments, dead, slots_per_segment: slots }
+    }
+
+    /// Segments for which there is free space, whether or not in one piece; `None` if devices can
+    /// grow.
+    fn reservable(&self) -> Option<u64> {
         let bytes = self.store.blocks().reservable_bytes();
-        let reservable = bytes.map(|bytes| bytes / (slots * BLOCK_BYTES));
-        Room { reservable, spares, segments, dead, slots_per_segment: slots }
+        let whole = bytes.map(|bytes| bytes / (u64::from(self.slots_per_home) * BLOCK_BYTES));
+        whole.or(*self.refusals.known_free.lock())
+    }
+
+    /// Takes note that a segment has been reserved, or that there was no room for it: devices that
+    /// can grow have none beside what comes back, and what others have is in pieces.
+    pub fn note_reserved(&self, is_reserved: bool) {
+        let mut known_free = self.refusals.known_free.lock();
+        *known_free = match *known_free {
+            _ if !is_reserved => Some(0),
+            Some(known) if known > 0 => Some(known - 1),
+            // A device has grown.
+            _ => None,
+        };
+        drop(known_free);
+        let Some(now) = self.reservable() else { return };
+        let known = self.refusals.in_pieces.load(Ordering::Acquire);
+        let in_pieces = if is_reserved { known.min(now) } else { now };
+        self.refusals.in_pieces.store(in_pieces, Ordering::Release);
     }
 
     /// The same, when nothing is held.
@@ -126,15 +176,15 @@ mod tests {
 
     fn room(reservable: Option<u64>, segments: u64, dead_percent: u64) -> Room {
         let dead = segments * SLOTS * dead_percent / 100;
-        Room { reservable, spares: 1, segments, dead, slots_per_segment: SLOTS }
+        Room { reservable, in_pieces: 0, spares: 1, segments, dead, slots_per_segment: SLOTS }
     }
 
     #[test]
     fn files_are_cleaned_by_what_is_dead_and_devices_by_what_is_left() {
         assert_eq!(room(None, 1000, 20).segments_to_clean(), None);
         assert_eq!(room(None, 1000, 21).segments_to_clean(), Some(4));
-        assert_eq!(room(Some(30), 1000, 90).segments_to_clean(), None);
-        assert_eq!(room(Some(29), 1000, 4).segments_to_clean(), Some(4));
+        assert_eq!(room(Some(14), 1000, 90).segments_to_clean(), None);
+        assert_eq!(room(Some(13), 1000, 4).segments_to_clean(), Some(4));
         assert_eq!(room(Some(3), 1000, 4).segments_to_clean(), Some(3));
         assert_eq!(room(Some(0), 1000, 4).segments_to_clean(), Some(1));
         assert_eq!(room(Some(0), 1000, 3).segments_to_clean(), None);
@@ -143,8 +193,8 @@ mod tests {
     #[test]
     fn writers_help_when_little_is_left() {
         let is_short = |free, segments| room(free, segments, 10).is_short();
-        assert!(!is_short(None, 1000) && !is_short(Some(15), 1000) && is_short(Some(14), 1000));
-        assert!(is_short(Some(7), 10) && !is_short(Some(8), 10));
+        assert!(!is_short(None, 1000) && !is_short(Some(7), 1000) && is_short(Some(6), 1000));
+        assert!(is_short(Some(3), 10) && !is_short(Some(4), 10));
         assert!(is_short(Some(63), 1_000_000) && !is_short(Some(64), 1_000_000));
     }
 
@@ -154,10 +204,13 @@ mod tests {
             |reservable, spares| Room { spares, ..room(reservable, 1000, 10) }.keeps_spare();
         assert!(keeps(None, 0) && !keeps(None, 1));
         assert!(keeps(Some(0), 0) && !keeps(Some(0), 1), "the rest of the store may need it");
-        assert!(keeps(Some(1), 14) && !keeps(Some(1), 15));
-        assert!(keeps(Some(14), 1) && !keeps(Some(15), 1));
-        let free = Room { spares: 10, ..room(Some(5), 1000, 10) }.free();
-        assert_eq!(free, Some(14));
+        assert!(keeps(Some(1), 6) && !keeps(Some(1), 7));
+        assert!(keeps(Some(6), 1) && !keeps(Some(7), 1));
+        let free = |in_pieces| Room { spares: 10, in_pieces, ..room(Some(5), 1000, 10) }.free();
+        assert_eq!([free(0), free(2), free(9)], [Some(14), Some(12), Some(9)]);
+        let in_pieces = |reservable| Room { in_pieces: 20, ..room(Some(reservable), 1000, 10) };
+        assert!(in_pieces(5).keeps_spare() && in_pieces(26).keeps_spare());
+        assert!(!in_pieces(27).keeps_spare(), "there is room beside what is in pieces");
     }
 
     #[test]

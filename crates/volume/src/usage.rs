@@ -4,6 +4,7 @@
 //! whatever is shared.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS};
 use crate::catalog::blocks_of;
@@ -42,6 +43,16 @@ pub struct VolumeUsage {
     pub history_bytes: u64,
     /// What it shows now and somebody else needs, too, in bytes.
     pub shared_bytes: u64,
+}
+
+/// Payload that was written to the devices since the store was opened; see [`Volumes::traffic`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// By clients, in bytes of whole blocks.
+    pub written_bytes: u64,
+    /// By cleaning, which moves what is needed out of segments in which little is, in bytes.
+    pub copied_bytes: u64,
 }
 
 impl Rows {
@@ -97,6 +108,15 @@ struct Count {
 }
 
 impl Volumes {
+    /// What payload has been written to the devices since the store was opened. Cost: O(1).
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let taken = &self.inner.payload.taken;
+        let [written_bytes, copied_bytes] = [&taken.by_writes, &taken.by_cleaning]
+            .map(|slots| slots.load(Ordering::Relaxed) * BLOCK_BYTES);
+        Traffic { written_bytes, copied_bytes }
+    }
+
     /// How much space volumes take. It flushes first. Cost: scans of the map, one of all and one
     /// for each volume.
     ///

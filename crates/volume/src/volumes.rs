@@ -1,6 +1,6 @@
 //! All volumes of a store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -582,17 +582,19 @@ impl Inner {
 
     /// Trims what has been found; the rest waits if the store refuses.
     fn trim(&self, trims: Trims) -> Result<(), Error> {
-        let mut rest = trims.into_iter();
-        loop {
-            let together: Trims = rest.by_ref().take(TRIMS_PER_RECORD).collect();
-            if together.is_empty() {
-                return Ok(());
-            }
-            if let Err(error) = self.trim_together(&together) {
-                self.trimming.found.lock().extend(together.into_iter().chain(rest));
+        let (mut rest, mut most) = (VecDeque::from(trims), TRIMS_PER_RECORD);
+        while !rest.is_empty() {
+            let together: Trims = rest.drain(..rest.len().min(most)).collect();
+            let Err(error) = self.trim_together(&together) else { continue };
+            most = together.len() / 2;
+            together.into_iter().rev().for_each(|trim| rest.push_front(trim));
+            // On full devices there may be room for fewer, and these make room.
+            if most == 0 || !error.is_full() {
+                self.trimming.found.lock().extend(rest);
                 return Err(error);
             }
         }
+        Ok(())
     }
 
     /// Trims some chunks in one record.

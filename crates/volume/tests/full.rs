@@ -3,16 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use upsweep::layers::device::{DeviceId, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::layers::runtime::ReservedExtent;
 use upsweep::{CreateOptions, OpenOptions, RetryError, Store};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Volume, Volumes};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Traffic, Volume, Volumes};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 256 * MIB;
 
-fn opened() -> (Store, Volumes) {
+fn opened(capacity: u64) -> (Store, Volumes) {
     let memory = MemoryDevices::with_sizes(&[0, 0], 1);
     let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(memory, 1));
-    bank.with(|devices| devices.set_capacity(DeviceId(0), CAPACITY));
+    bank.with(|devices| devices.set_capacity(DeviceId(0), capacity));
     let options = OpenOptions::default().memory_bytes(64 << 20).without_threads();
     let builder = Store::builder().options(options);
     let sizes = CreateOptions::default().log_bytes(8 << 20);
@@ -43,7 +44,7 @@ fn scattered(nth: u64, blocks: u64) -> u64 {
 
 #[test]
 fn a_volume_that_fits_is_overwritten_without_end() {
-    let (_store, volumes) = opened();
+    let (_store, volumes) = opened(CAPACITY);
     let blocks = CAPACITY / 2 / BLOCK_BYTES;
     let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
     let mut last = vec![0; blocks as usize];
@@ -56,9 +57,50 @@ fn a_volume_that_fits_is_overwritten_without_end() {
     (0..blocks).for_each(|block| assert_eq!(read(&disk, block), last[block as usize]));
 }
 
+/// Overwrites a volume that takes so many sixteenths of the devices, of which the last `part`th is
+/// half free, in pieces.
+fn overwrite_beside_pieces(sixteenths: u64, part: u64) {
+    const PIECE: u32 = 64 << 10;
+    let capacity = 64 * MIB;
+    let (store, volumes) = opened(capacity);
+    let other = store.table("other").expect("made");
+    let reserve = || store.blocks().reserve_extent(other.space(), PIECE).ok();
+    let pieces: Vec<ReservedExtent> = std::iter::from_fn(reserve).collect();
+    let top = pieces.iter().map(|piece| piece.extent().offset).max().expect("some");
+    let is_kept = |piece: &ReservedExtent| {
+        let offset = piece.extent().offset;
+        offset + capacity / part > top && (offset / u64::from(PIECE)).is_multiple_of(2)
+    };
+    let (_kept, given_back): (Vec<_>, Vec<_>) = pieces.into_iter().partition(is_kept);
+    for piece in given_back {
+        store.blocks().give_extent_back(piece).expect("given back");
+    }
+    let blocks = capacity * sixteenths / 16 / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let mut last = vec![0; blocks as usize];
+    for nth in 1..=4 * blocks {
+        let block = scattered(nth, 1 << 32) % blocks;
+        write(&disk, block, nth).unwrap_or_else(|error| {
+            panic!("write {nth} to {sixteenths} sixteenths, a {part}th in pieces: {error}")
+        });
+        last[block as usize] = nth;
+    }
+    (0..blocks).for_each(|block| assert_eq!(read(&disk, block), last[block as usize]));
+    let Traffic { written_bytes, copied_bytes, .. } = volumes.traffic();
+    assert_eq!(written_bytes, 4 * blocks * BLOCK_BYTES);
+    assert!(copied_bytes > 0 && copied_bytes < 4 * written_bytes, "{copied_bytes} were copied");
+}
+
+#[test]
+fn free_space_in_pieces_is_no_room_for_segments() {
+    for (sixteenths, part) in [(9, 5), (8, 12), (12, 8), (12, 12)] {
+        overwrite_beside_pieces(sixteenths, part);
+    }
+}
+
 #[test]
 fn what_is_overwritten_is_found_although_nobody_flushes() {
-    let (store, volumes) = opened();
+    let (store, volumes) = opened(CAPACITY);
     let blocks = 16 * MIB / BLOCK_BYTES;
     let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
     let mut most = 0;
@@ -76,7 +118,7 @@ fn what_is_overwritten_is_found_although_nobody_flushes() {
 
 #[test]
 fn a_full_device_refuses_writes_until_something_is_discarded() {
-    let (_store, volumes) = opened();
+    let (_store, volumes) = opened(CAPACITY);
     let disk = volumes.create("disk", 1 << 30).expect("made");
     let refused = (0..).map(|block| (block, write(&disk, block, block + 1)));
     let (full, error) = refused

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use upsweep_nbd::server::{Counters, Kind, RequestCounters};
-use upsweep_volume::ScrubPass;
+use upsweep_volume::{ScrubPass, Traffic};
 
 use crate::failure::Failure;
 use crate::open_store::OpenStore;
@@ -106,10 +106,26 @@ impl Pages {
             text += &of_server(&counters());
         }
         if let Ok(Some(volumes)) = self.store.existing_volumes() {
+            text += &of_traffic(&volumes.traffic());
             text += &of_scrub(&volumes.scrub_pass());
         }
         text
     }
+}
+
+/// What volumes have written, in the text format of Prometheus.
+fn of_traffic(traffic: &Traffic) -> String {
+    let Traffic { written_bytes, copied_bytes, .. } = *traffic;
+    let families = [
+        ("written", "Bytes of payload that clients have written, in whole blocks.", written_bytes),
+        ("copied", "Bytes of payload that cleaning has copied to make room.", copied_bytes),
+    ];
+    let mut text = String::new();
+    for (name, help, value) in families {
+        let name = format!("upsweep_volume_{name}_bytes_total");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
+    }
+    text
 }
 
 /// What the scrub of volumes has found, in the text format of Prometheus.

@@ -70,8 +70,8 @@ impl BlockStore {
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
     /// [`RequestError::ExtentLength`];
     /// [`RetryError::Full`](crate::RetryError::Full) if no device has so much in one piece besides
-    /// what waiting updates need, and 1/32 of the devices for updates to come: ask for less, or
-    /// give some back; [`Error::Closed`].
+    /// what waiting updates need, and 1/128 of the devices (8 MiB to 1 GiB, but at most 1/32) for
+    /// updates to come: ask for less, or give some back; [`Error::Closed`].
     pub fn reserve_extent(&self, space: SpaceId, bytes: u32) -> Result<ReservedExtent, Error> {
         let (reserved, seq) = self.structural(|core| {
             let (extent, seq) = core.reserve_extent(space, bytes)?;

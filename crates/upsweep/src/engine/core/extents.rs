@@ -27,7 +27,8 @@ impl Core {
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
     /// [`RequestError::ExtentLength`]; [`RetryError::Busy`] while a device grows, or when the log
     /// has no room; [`RetryError::Full`] if no device has so much in one piece besides what waiting
-    /// updates need, and 1/32 of the devices for others: ask for less, or give some back.
+    /// updates need, and a margin for others (`policy::extent_margin_bytes`): ask for less, or give
+    /// some back.
     pub fn reserve_extent(&mut self, space: SpaceId, bytes: u32) -> Result<(Extent, Seq), Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;

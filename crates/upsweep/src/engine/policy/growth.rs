@@ -25,7 +25,12 @@ const KEPT_PART: u64 = 4;
 const SHADOW_PART: u64 = 16;
 /// Divisor of the devices that gives what reserved extents leave free for updates to come: without
 /// these the owner could not even record what it does not need any more.
-const EXTENT_MARGIN_PART: u64 = 32;
+const EXTENT_MARGIN_PART: u64 = 128;
+/// The same in bytes, at least and at most: for 4 and 512 MiB of updates, which need twice as much.
+const EXTENT_MARGIN_MIN: u64 = 8 << 20;
+const EXTENT_MARGIN_MAX: u64 = 1 << 30;
+/// The divisor for devices of which the least would be too much.
+const EXTENT_MARGIN_PART_OF_SMALL: u64 = 32;
 /// Bytes of a checkpoint per block: its entry in a page of the block table and in a leaf.
 const CHECKPOINT_BYTES_PER_BLOCK: u64 = 64;
 
@@ -77,7 +82,9 @@ pub(in crate::engine) fn shadow_bytes(run_bytes: u64, capacity_bytes: u64) -> u6
 
 /// Bytes that reserved extents leave free beside what waiting updates need.
 pub(in crate::engine) fn extent_margin_bytes(capacity_bytes: u64) -> u64 {
-    capacity_bytes / EXTENT_MARGIN_PART
+    let margin = capacity_bytes / EXTENT_MARGIN_PART;
+    let of_small = capacity_bytes / EXTENT_MARGIN_PART_OF_SMALL;
+    margin.clamp(EXTENT_MARGIN_MIN, EXTENT_MARGIN_MAX).min(of_small)
 }
 
 /// Bytes that no waiting update may count on: for a checkpoint, and for two runs, one being written

@@ -100,6 +100,13 @@ fn what_goes_back_leaves_a_quarter_of_what_is_used() {
 }
 
 #[test]
+fn extents_leave_a_part_of_the_devices_to_updates() {
+    let margin_mib = |capacity_mib: u64| extent_margin_bytes(capacity_mib << 20) >> 20;
+    let found = [64, 256, 1024, 2048, 1 << 17, 1 << 30].map(margin_mib);
+    assert_eq!(found, [2, 8, 8, 16, 1024, 1024]);
+}
+
+#[test]
 fn the_log_is_as_long_as_so_many_times_the_data_over_all_its_devices() {
     assert_eq!(log_bytes_wanted(100, 4, 2), 200);
     assert_eq!(log_bytes_wanted(100, 0, 2), 0);
