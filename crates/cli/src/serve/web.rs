@@ -3,7 +3,7 @@
 //! One thread answers one request after another and closes the connection. A client has
 //! [`REQUEST_WAIT`] for all of its request, whose head is bounded.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -120,12 +120,15 @@ fn of_traffic(traffic: &Traffic) -> String {
         ("written", "Bytes of payload that clients have written, in whole blocks.", written_bytes),
         ("copied", "Bytes of payload that cleaning has copied to make room.", copied_bytes),
     ];
-    let mut text = String::new();
-    for (name, help, value) in families {
-        let name = format!("upsweep_volume_{name}_bytes_total");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
-    }
-    text
+    let of_one = |(name, help, value)| {
+        metric(&format!("upsweep_volume_{name}_bytes_total"), "counter", help, value)
+    };
+    families.map(of_one).concat()
+}
+
+/// One metric without labels, in the text format of Prometheus.
+fn metric(name: &str, kind: &str, help: &str, value: impl Display) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
 }
 
 /// What the scrub of volumes has found, in the text format of Prometheus.
@@ -154,12 +157,10 @@ fn of_scrub(pass: &ScrubPass) -> String {
             ended.to_string(),
         ),
     ];
-    let mut text = String::new();
-    for (name, kind, help, value) in families {
-        let name = format!("upsweep_volume_scrub_{name}");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-    }
-    text
+    let of_one = |(name, kind, help, value)| {
+        metric(&format!("upsweep_volume_scrub_{name}"), kind, help, value)
+    };
+    families.map(of_one).concat()
 }
 
 /// What an NBD server has done, in the text format of Prometheus.
@@ -167,9 +168,7 @@ fn of_server(counters: &Counters) -> String {
     let Counters { received_bytes, sent_bytes, requests_in_flight, .. } = *counters;
     let mut text = String::new();
     let mut one = |name: &str, kind: &str, help: &str, value: u64| {
-        let name = format!("upsweep_nbd_{name}");
-        // Writing to a string does not fail, here and below.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        text += &metric(&format!("upsweep_nbd_{name}"), kind, help, value);
     };
     let connections = [
         ("connections_accepted_total", "served", counters.connections_accepted),
@@ -203,6 +202,7 @@ fn of_server(counters: &Counters) -> String {
     ];
     for (name, help, value) in families {
         let name = format!("upsweep_nbd_{name}");
+        // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
         for kind in Kind::ALL {
             let (label, value) = (kind.name(), value(counters.of(kind)));

@@ -126,11 +126,11 @@ fn a_server_finds_damage_in_the_background_and_tells_once() {
         "{metrics}"
     );
     assert!(metrics.contains("\nupsweep_volume_scrub_damaged_blocks 1\n"), "{metrics}");
-    // Since this server was started.
-    for name in ["written", "copied"] {
-        let line = format!("\nupsweep_volume_{name}_bytes_total 0\n");
-        assert!(metrics.contains(&line), "{metrics}");
-    }
+    // Since this server was started; it cleans the segment, of which a small part is needed.
+    let has = |name: &str, bytes: i32| {
+        metrics.contains(&format!("\nupsweep_volume_{name}_bytes_total {bytes}\n"))
+    };
+    assert!(has("written", 0) && (has("copied", 0) || has("copied", bytes)), "{metrics}");
     std::thread::sleep(Duration::from_secs(2));
     server.stop();
     let errors = std::fs::read_to_string(world.path("errors")).expect("readable");
