@@ -184,16 +184,19 @@ fn show_usage(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
         return context.json(&usage_json(&volumes, payload_bytes, reclaimable_bytes));
     }
     let name_width = width("volume", volumes.iter().map(|found| found.name.as_str()));
-    let line = |name: &str, columns: [&str; 4]| {
+    let line = |name: &str, columns: [&str; 6]| {
         columns
             .iter()
             .fold(format!("{name:name_width$}"), |line, text| format!("{line}  {text:>12}"))
     };
     let mut out = context.out();
-    writeln!(out, "{}", line("volume", ["size", "own", "history", "shared"]))?;
-    for VolumeUsage { name, bytes, own_bytes, history_bytes, shared_bytes, .. } in &volumes {
-        let sizes = [bytes, own_bytes, history_bytes, shared_bytes].map(|bytes| text::size(*bytes));
-        writeln!(out, "{}", line(name, sizes.each_ref().map(String::as_str)))?;
+    writeln!(out, "{}", line("volume", ["size", "own", "history", "shared", "used", "quota"]))?;
+    for of in &volumes {
+        let [size, own, history, shared, used] =
+            [of.bytes, of.own_bytes, of.history_bytes, of.shared_bytes, of.used_bytes]
+                .map(text::size);
+        let quota = of.quota_bytes.map_or_else(|| "none".to_owned(), text::size);
+        writeln!(out, "{}", line(&of.name, [&size, &own, &history, &shared, &used, &quota]))?;
     }
     let [all, reclaimable] = [payload_bytes, reclaimable_bytes].map(text::size);
     writeln!(out, "all volumes need {all}; {reclaimable} more are reclaimable")?;
@@ -212,6 +215,8 @@ fn usage_json(
             "own_bytes": volume.own_bytes,
             "history_bytes": volume.history_bytes,
             "shared_bytes": volume.shared_bytes,
+            "used_bytes": volume.used_bytes,
+            "quota_bytes": volume.quota_bytes,
         })
     };
     json!({

@@ -18,6 +18,7 @@ use upsweep::{Batch, Durability, Store, Table, Ticket};
 use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
 use crate::error::Error;
 use crate::looks::{Look, Rows};
+use crate::quota::{self, Used};
 use crate::rows::{
     BlockSize, BranchRow, Epoch, FormatRow, History, Key, MomentKind, MomentRow, RowChange,
     SettledRow, SnapshotRow, VolumeRow, VolumeSettings, decode,
@@ -28,7 +29,7 @@ use crate::versions::Kept;
 
 const TABLE: &str = "volumes/catalog";
 const NAME_BYTES_MAX: usize = 128;
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The catalog in memory, and its table.
 pub struct Catalog {
@@ -50,12 +51,13 @@ pub struct Catalog {
 }
 
 /// What has been written to a volume.
-#[derive(Debug, Default)]
 pub struct Activity {
     /// The stamp of the last change.
     pub last: AtomicU64,
     /// The bytes of all.
     pub written: AtomicU64,
+    /// What of it is kept.
+    pub used: Used,
 }
 
 impl Activity {
@@ -144,26 +146,34 @@ impl Catalog {
         if let Some(found) = catalog.table.get(&scrub_key)? {
             catalog.scrub_pass = decode(&scrub_key, &found)?;
         }
+        let mut used = BTreeMap::new();
         for record in catalog.table.clone().iter() {
             let (key, value) = record?;
             catalog.rows.load(&key, &value)?;
+            if let Some(Key::Used(number)) = Key::of(&key) {
+                used.insert(number, quota::decode(&key, &value)?);
+            }
         }
         catalog.check()?;
-        catalog.take_over();
+        catalog.take_over(&used);
         Ok(catalog)
     }
 
     /// Derives what is in memory only.
-    fn take_over(&mut self) {
+    fn take_over(&mut self, used: &BTreeMap<u32, u64>) {
         let rows = &self.rows;
-        let numbers = rows.volumes.keys().chain(rows.snapshots.keys().map(|(number, _)| number));
+        // That of a volume which is gone may still be in its branches.
+        let owners = rows.branches.values().map(|row| &row.volume);
+        let numbers = rows.volumes.keys().chain(owners);
         self.next_volume = 1 + numbers.max().copied().unwrap_or(0);
         self.next_branch = 1 + rows.branches.keys().map(|branch| branch.0).max().unwrap_or(0);
         for (number, row) in &rows.volumes {
             self.names.insert(row.name.clone(), *number);
             let last = rows.moments_of(*number).next_back();
             let (last, written) = last.map_or((0, 0), |(stamp, row)| (stamp.0, row.written));
-            let activity = Activity { last: last.into(), written: written.into() };
+            let blocks = used.get(number).copied().unwrap_or(0);
+            let used = Used::new(self.table.clone(), *number, blocks);
+            let activity = Activity { last: last.into(), written: written.into(), used };
             self.activities.insert(*number, Arc::new(activity));
         }
     }
@@ -325,11 +335,11 @@ impl Catalog {
         let mut changes = Vec::new();
         let (branch, fixed_at) = match begins_as {
             Beginning::View(look) => (look.branch, Some(look.at.0)),
-            Beginning::Empty { .. } => (self.new_branch(None, &mut changes), None),
-            Beginning::Clone { of, .. } => (self.new_branch(Some(of), &mut changes), None),
+            Beginning::Empty { .. } => (self.new_branch(number, None, &mut changes), None),
+            Beginning::Clone { of, .. } => (self.new_branch(number, Some(of), &mut changes), None),
             Beginning::Received { header, since } => {
                 changes.push(Key::Receiving(number).put(header));
-                (self.new_branch(None, &mut changes), Some(since.0))
+                (self.new_branch(number, None, &mut changes), Some(since.0))
             }
         };
         let epochs = vec![Epoch { since, branch: branch.0, bytes }];
@@ -344,18 +354,27 @@ impl Catalog {
             horizon: 0,
         };
         changes.push(Key::Volume(number).put(&row));
+        // Of one that is gone, and had this number, payload may have died since.
+        changes.push(Key::Used(number).remove());
         self.change(changes)?;
         self.names.insert(name, number);
-        self.activities.insert(number, Arc::default());
+        let used = Used::new(self.table.clone(), number, 0);
+        let activity = Activity { last: AtomicU64::new(0), written: AtomicU64::new(0), used };
+        self.activities.insert(number, Arc::new(activity));
         self.next_volume += 1;
         Ok(number)
     }
 
-    /// A new branch, and the change that records it.
-    fn new_branch(&mut self, parent: Option<Look>, changes: &mut Vec<RowChange>) -> Branch {
+    /// A new branch for a volume, and the change that records it.
+    fn new_branch(
+        &mut self,
+        volume: u32,
+        parent: Option<Look>,
+        changes: &mut Vec<RowChange>,
+    ) -> Branch {
         let branch = Branch(self.next_branch);
         self.next_branch += 1;
-        let row = BranchRow { parent: parent.map(|look| (look.branch.0, look.at.0)) };
+        let row = BranchRow { volume, parent: parent.map(|look| (look.branch.0, look.at.0)) };
         changes.push(Key::Branch(branch).put(&row));
         branch
     }
@@ -436,7 +455,8 @@ impl Catalog {
         let row = &self.rows.volumes[&number];
         let looked_at: BTreeSet<u32> =
             snapshots.chain(row.epochs.iter().map(|epoch| epoch.branch)).collect();
-        let mut changes = vec![Key::Volume(number).remove(), Key::Receiving(number).remove()];
+        let of_it = [Key::Volume(number), Key::Receiving(number), Key::Used(number)];
+        let mut changes: Vec<RowChange> = of_it.map(Key::remove).into();
         for (name, _) in self.rows.snapshots_of(number) {
             changes.push(Key::Snapshot(number, name.to_owned()).remove());
             changes.push(Key::Origin(number, name.to_owned()).remove());
@@ -462,7 +482,7 @@ impl Catalog {
         } else {
             self.writable(name)?.1
         };
-        let branch = self.new_branch(Some(to), &mut changes);
+        let branch = self.new_branch(number, Some(to), &mut changes);
         changes.extend(row.begin(Epoch { since: stamp.0, branch: branch.0, bytes: to.bytes }));
         changes.push(Key::Volume(number).put(&row));
         self.change(changes)

@@ -90,6 +90,19 @@ pub enum Error {
     /// The volume can only be read.
     #[error("volume {0:?} can only be read; make a clone of it to write")]
     ReadOnly(String),
+    /// The volume uses as much as it may: discard something, delete snapshots, keep less history,
+    /// or raise the quota.
+    #[error(
+        "volume {volume:?} has reached its quota of {quota_bytes} bytes; discard something in it, \
+         delete snapshots, keep a shorter history, or raise the quota (`upsweep volume set \
+         --quota`)"
+    )]
+    QuotaReached {
+        /// The volume.
+        volume: String,
+        /// The quota in bytes.
+        quota_bytes: u64,
+    },
     /// What was read is not what was written: restore it from a copy.
     #[error("block {block} of branch {branch} is damaged: {reason}")]
     Damaged {

@@ -66,6 +66,7 @@ mod history;
 mod home_rows;
 mod looks;
 mod payload;
+mod quota;
 mod receive;
 mod recovery;
 mod room;
@@ -85,6 +86,7 @@ mod verify;
 mod versions;
 mod volume;
 mod volumes;
+mod walks;
 mod zeros;
 
 pub use address::BLOCK_BYTES;

@@ -66,7 +66,7 @@ impl Rows {
             Key::Origin(volume, name) => {
                 self.origins.insert((volume, name), decode(key, value)?);
             }
-            Key::Format | Key::Settled | Key::Scrub => {}
+            Key::Format | Key::Settled | Key::Scrub | Key::Used(_) => {}
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Rows {
             Key::Moment(volume, stamp) => drop(self.moments.remove(&(*volume, *stamp))),
             Key::Receiving(volume) => drop(self.receiving.remove(volume)),
             Key::Origin(volume, name) => drop(self.origins.remove(&(*volume, name.clone()))),
-            Key::Format | Key::Settled | Key::Scrub => {}
+            Key::Format | Key::Settled | Key::Scrub | Key::Used(_) => {}
         }
     }
 

@@ -483,6 +483,12 @@ impl Payload {
         state.homes.get(&slot.home).is_some_and(|home| home.dead.has(slot.slot))
     }
 
+    /// Whether a slot is in a home and not dead.
+    pub fn is_living(&self, slot: Physical) -> bool {
+        let state = self.state.lock();
+        state.homes.get(&slot.home).is_some_and(|home| !home.dead.has(slot.slot))
+    }
+
     /// Makes everything stable that was written before the call. What small writes have left in the
     /// buffer goes to stable media at once, if the devices need no flush for anything else. There
     /// is one call at a time: a later one would miss what an earlier one is flushing.

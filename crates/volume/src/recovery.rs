@@ -71,7 +71,7 @@ impl Inner {
             for record in self.map.scan(from..to) {
                 let (key, value) = record?;
                 let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-                self.trimming.zeros.write().add(branch, entry.span, entry.stamp);
+                self.add_long_zeros(branch, std::slice::from_ref(&entry));
                 last = last.max(entry.stamp);
             }
         }
@@ -112,8 +112,19 @@ impl Inner {
             let content = Content::Payload { first: first.plus(nth as u16), checksums };
             batch.put(&self.map, &entry::key(branch, span, entry.stamp), &entry::value(&content));
         }
+        let slots = (0..checksums.len()).map(|nth| first.plus(nth as u16));
+        let lost = slots.zip(arrived).filter(|(_, arrived)| !**arrived).map(|(slot, _)| slot);
+        let lost = lost.filter(|slot| self.payload.is_living(*slot)).count() as u64;
+        let catalog = self.catalog.read();
+        let used = catalog.owner(branch).map(|(_, activity)| &activity.used);
+        if let Some(used) = used {
+            used.declare(-(lost as i64), &mut batch);
+        }
         let ticket = batch.commit(Durability::Wait)?;
         self.note(&ticket);
+        if let Some(used) = used {
+            used.let_go(lost);
+        }
         Ok(())
     }
 }

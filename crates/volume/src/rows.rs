@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::address::{Branch, Physical, Stamp};
+use crate::address::{BLOCK_BYTES, Branch, Physical, Stamp};
 use crate::error::Error;
 
 /// How much of its past a volume keeps, beside its snapshots. With both limits the nearer one
@@ -55,7 +55,8 @@ impl BlockSize {
     }
 }
 
-/// Settings of a volume for whoever serves it. The library keeps them, and heeds `read_only` alone.
+/// Settings of a volume, for whoever serves it. The library keeps them, and heeds `read_only` and
+/// `quota_bytes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VolumeSettings {
@@ -65,8 +66,21 @@ pub struct VolumeSettings {
     pub requests_per_second: Option<NonZeroU64>,
     /// Most bytes that are read and written in a second.
     pub bytes_per_second: Option<NonZeroU64>,
+    /// Most bytes of payload that was written to the volume and is kept: by what it shows, its
+    /// snapshots, its history, or what was cloned from it ([`Volumes::used_bytes`]). It is counted
+    /// in whole blocks of 4 KiB. Clones have quotas of their own.
+    ///
+    /// [`Volumes::used_bytes`]: crate::Volumes::used_bytes
+    pub quota_bytes: Option<NonZeroU64>,
     /// Which clients may use it, as the server writes it; all may if this is empty.
     pub clients: Vec<String>,
+}
+
+impl VolumeSettings {
+    /// The quota in blocks.
+    pub(crate) fn quota_blocks(&self) -> Option<u64> {
+        self.quota_bytes.map(|bytes| bytes.get() / BLOCK_BYTES)
+    }
 }
 
 /// A volume.
@@ -139,6 +153,8 @@ impl VolumeRow {
 /// A branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchRow {
+    /// The number of the volume that was made for, which may be gone.
+    pub volume: u32,
     /// What it continues: a branch, and the last moment of it that is part of this one.
     pub parent: Option<(u32, u64)>,
 }
@@ -221,6 +237,8 @@ pub enum Key {
     Receiving(u32),
     /// What a snapshot of a volume was received as: an identity.
     Origin(u32, String),
+    /// How many blocks of payload a volume uses: 8 bytes, little endian.
+    Used(u32),
 }
 
 impl Key {
@@ -243,6 +261,7 @@ impl Key {
             Self::Origin(volume, snapshot) => {
                 [&b"origin/"[..], &volume.to_be_bytes(), snapshot.as_bytes()].concat()
             }
+            Self::Used(number) => [&b"used/"[..], &number.to_be_bytes()].concat(),
         }
     }
 
@@ -269,6 +288,7 @@ impl Key {
             b"walk" => Some(Self::Walk(branch(rest)?)),
             b"snapshot" => named(rest).map(|(volume, name)| Self::Snapshot(volume, name)),
             b"receiving" => Some(Self::Receiving(number(rest)?)),
+            b"used" => Some(Self::Used(number(rest)?)),
             b"origin" => named(rest).map(|(volume, name)| Self::Origin(volume, name)),
             b"moment" => {
                 let (volume, stamp) = rest.split_at_checked(4)?;
@@ -329,6 +349,7 @@ mod tests {
             Key::Moment(1, Stamp(0x2f2f_2f2f_2f2f)),
             Key::Receiving(3),
             Key::Origin(0x2f2f_2f2f, "a name".to_owned()),
+            Key::Used(0x2f00_2f00),
         ];
         for key in keys {
             assert_eq!(Key::of(&key.bytes()), Some(key));

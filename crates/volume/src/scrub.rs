@@ -26,7 +26,8 @@ use crate::payload::{Place, Slot};
 use crate::rows::VolumeRow;
 use crate::trim::BranchNeeds;
 use crate::versions::{Seen, Versions};
-use crate::volumes::{CHUNKS_MAX, CHUNKS_PER_STEP, Inner, Volumes};
+use crate::volumes::{CHUNKS_MAX, Inner, Volumes};
+use crate::walks::CHUNKS_PER_STEP;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Slots that are read with one request at most: 1 MiB.

@@ -4,6 +4,7 @@
 //! whatever is shared.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS};
@@ -43,6 +44,10 @@ pub struct VolumeUsage {
     pub history_bytes: u64,
     /// What it shows now and somebody else needs, too, in bytes.
     pub shared_bytes: u64,
+    /// What was written to it and is kept, for whomever: see [`Volumes::used_bytes`].
+    pub used_bytes: u64,
+    /// How much that may be, if it is limited.
+    pub quota_bytes: Option<u64>,
 }
 
 /// Payload that was written to the devices since the store was opened; see [`Volumes::traffic`].
@@ -134,8 +139,19 @@ impl Volumes {
             let (own_bytes, history_bytes) = (freed(1 + 2 * nth), freed(2 + 2 * nth));
             let shown_bytes = inner.shown_blocks(*number)? * BLOCK_BYTES;
             let shared_bytes = shown_bytes.saturating_sub(own_bytes - history_bytes);
-            let (name, bytes) = (row.name.clone(), row.now().bytes);
-            volumes.push(VolumeUsage { name, bytes, own_bytes, history_bytes, shared_bytes });
+            // It may have been deleted meanwhile.
+            let catalog = inner.catalog.read();
+            let used_blocks = catalog.activity(*number).map_or(0, |of| of.used.blocks());
+            drop(catalog);
+            volumes.push(VolumeUsage {
+                name: row.name.clone(),
+                bytes: row.now().bytes,
+                own_bytes,
+                history_bytes,
+                shared_bytes,
+                used_bytes: used_blocks * BLOCK_BYTES,
+                quota_bytes: row.settings.quota_bytes.map(NonZeroU64::get),
+            });
         }
         volumes.sort_by(|left, right| left.name.cmp(&right.name));
         let reserved_bytes = inner.store.status().reserved_bytes;

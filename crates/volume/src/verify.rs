@@ -4,7 +4,8 @@
 //! Checked: all rows of the catalog and the homes, and all entries, can be read; branches, parents
 //! and what looks at them are there; segments of homes are reserved, no two slots are in one place,
 //! and every slot that is not dead is in one; no slot has two blocks; the slots of all blocks that
-//! somebody needs are there and not dead, and their content is what was written.
+//! somebody needs are there and not dead, and their content is what was written; volumes use as
+//! many blocks as is counted.
 //!
 //! After a crash, entries whose payload did not arrive are not damage: the next open drops them.
 
@@ -102,9 +103,12 @@ impl Payload {
 }
 
 impl Inner {
-    /// Takes in long spans of zeros; returns which slots have two blocks.
+    /// Takes in long spans of zeros; returns which slots have two blocks, and which volumes do not
+    /// use as many as is counted.
     fn check_map(&self) -> Result<Vec<String>, Error> {
         let (mut taken, mut faults) = (BTreeMap::new(), Vec::new());
+        let mut used: BTreeMap<u32, u64> = BTreeMap::new();
+        let catalog = self.catalog.read();
         for record in self.map.iter() {
             let (key, value) = record?;
             let (branch, entry) = entry::decode(&key, &value).map_err(malformed)?;
@@ -114,11 +118,25 @@ impl Inner {
             let Content::Payload { first, checksums } = &entry.content else { continue };
             let none = || Slots::none(self.payload.slots_per_home);
             let taken = taken.entry(first.home).or_insert_with(none);
-            for nth in 0..checksums.len() as u16 {
-                let Physical { home, slot } = first.plus(nth);
+            let slots = (0..checksums.len() as u16).map(|nth| first.plus(nth));
+            if let Some((number, _)) = catalog.owner(branch) {
+                let living = slots.clone().filter(|slot| self.payload.is_living(*slot)).count();
+                *used.entry(number).or_default() += living as u64;
+            }
+            for Physical { home, slot } in slots {
                 if slot < self.payload.slots_per_home && !taken.add(slot) {
                     faults.push(format!("slot {slot} of home {home} has two blocks"));
                 }
+            }
+        }
+        for (number, row) in &catalog.rows.volumes {
+            let (counted, found) =
+                (catalog.activities[number].used.blocks(), used.get(number).copied().unwrap_or(0));
+            if counted != found {
+                let name = &row.name;
+                faults.push(format!(
+                    "{counted} blocks are counted of volume {name:?}, which uses {found}"
+                ));
             }
         }
         Ok(faults)

@@ -1,5 +1,6 @@
 //! One volume: reads and writes.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::rows::SnapshotRow;
 use crate::sight::Sight;
 use crate::versions::Seen;
 use crate::volumes::Inner;
+use crate::walks::ZeroWalk;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// How often a read begins again because the volume was rolled back or resized meanwhile.
@@ -62,6 +64,8 @@ struct Entered<'a> {
     _gate: RwLockReadGuard<'a, ()>,
     branch: Branch,
     activity: Arc<Activity>,
+    /// How many blocks the volume may use.
+    quota: Option<u64>,
 }
 
 /// What a range of a volume is.
@@ -297,7 +301,16 @@ impl Volume {
         let whole_bytes = bytes.next_multiple_of(BLOCK_BYTES);
         check_range(whole_bytes, offset * BLOCK_BYTES, length * BLOCK_BYTES)?;
         let activity = Arc::clone(&catalog.activities[&self.number]);
-        Ok(Entered { _gate: gate, branch, activity })
+        let quota = catalog.row(self.number)?.settings.quota_blocks();
+        Ok(Entered { _gate: gate, branch, activity, quota })
+    }
+
+    /// The error that says so.
+    fn reaches_quota(&self) -> Error {
+        let settings = self.settings();
+        let quota_bytes = settings.ok().and_then(|settings| settings.quota_bytes);
+        let volume = self.name().unwrap_or_default();
+        Error::QuotaReached { volume, quota_bytes: quota_bytes.map_or(0, NonZeroU64::get) }
     }
 
     pub(crate) fn write_blocks(
@@ -309,7 +322,9 @@ impl Volume {
         let parts = data.chunks((RECORD_BLOCKS * BLOCK_BYTES) as usize);
         for (first, data) in blocks.step_by(RECORD_BLOCKS as usize).zip(parts) {
             let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
-            self.inner.with_room(|| self.write_record(blocks.clone(), data, acknowledge))?;
+            let count = blocks.end - blocks.start;
+            let act = || self.write_record(blocks.clone(), data, acknowledge);
+            self.inner.with_quota(self.number, count, act)?;
         }
         Ok(())
     }
@@ -321,11 +336,13 @@ impl Volume {
         data: &[u8],
         acknowledge: Acknowledge,
     ) -> Result<(), Error> {
-        let (inner, start) = (&self.inner, blocks.start);
+        let (inner, start, count) = (&self.inner, blocks.start, blocks.end - blocks.start);
         let entered = self.enter(&blocks)?;
         let spans: Vec<Span> = spans(blocks, CHUNK_LEVEL).collect();
         let lengths: Vec<u16> =
             spans.iter().map(|span| (span.blocks().end - span.blocks().start) as u16).collect();
+        let taken = entered.activity.used.take(count, entered.quota);
+        let taken = taken.ok_or_else(|| self.reaches_quota())?;
         let change = inner.stamps.begin(inner.now_us(), inner.last_seq());
         let allocation = inner.payload.allocate(&change, &lengths, data)?;
         let checksums = |span: &Span| {
@@ -343,11 +360,13 @@ impl Volume {
                 content: Content::Payload { first: piece.first, checksums: checksums(span) },
             })
             .collect();
-        let branch = entered.branch;
-        if let Err(error) = inner.declare(branch, &entries) {
+        let mut batch = inner.store.batch();
+        entered.activity.used.declare(count as i64, &mut batch);
+        if let Err(error) = inner.declare(entered.branch, &entries, batch) {
             inner.payload.leave(&allocation)?;
             return Err(error);
         }
+        taken.keep();
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
         // If it fails the store is closed, and the next open drops the entries.
@@ -362,8 +381,9 @@ impl Volume {
         let change = inner.stamps.begin(inner.now_us(), inner.last_seq());
         let entry = |span| Entry { span, stamp: change.stamp, content: Content::Zero };
         let entries: Vec<Entry> = spans(blocks, LEVEL_MAX).map(entry).collect();
-        inner.declare(entered.branch, &entries)?;
+        inner.declare(entered.branch, &entries, inner.store.batch())?;
         inner.add_long_zeros(entered.branch, &entries);
+        entered.activity.used.note_discarded();
         entered.activity.note(change.stamp, 0);
         drop((entered, change));
         inner.acknowledge(acknowledge)
@@ -385,6 +405,9 @@ impl Inner {
         for entry in entries.iter().filter(|entry| entry.span.level > CHUNK_LEVEL) {
             zeros.add(branch, entry.span, entry.stamp);
         }
+        drop(zeros);
+        let walks = entries.iter().filter_map(|entry| ZeroWalk::of(branch, entry));
+        self.zero_walks.lock().extend(walks);
     }
 
     /// Reads blocks that have been seen; returns whether all payload is still there.

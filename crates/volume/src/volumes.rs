@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use upsweep::{Durability, Seq, Store, Table, Ticket};
+use upsweep::{Batch, Durability, Seq, Store, Table, Ticket};
 
 use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
 use crate::catalog::{Beginning, Catalog, Past, Properties, Writer};
@@ -19,9 +19,9 @@ use crate::rows::{
     BlockSize, History, MomentKind, MomentRow, SettledRow, VolumeRow, VolumeSettings,
 };
 use crate::stamps::Stamps;
-use crate::trim::{self, Needs, Trimmer, Trims, Visitor};
-use crate::versions::Kept;
+use crate::trim::{self, Needs, Trims, Visitor};
 use crate::volume::{OfSnapshot, Volume};
+use crate::walks::ZeroWalk;
 
 /// What the names of all tables of volumes begin with.
 pub const TABLES: &str = "volumes/";
@@ -29,8 +29,6 @@ pub const TABLES: &str = "volumes/";
 pub const MAP: &str = "volumes/map";
 /// Chunks whose versions are trimmed in one record.
 const TRIMS_PER_RECORD: usize = 64;
-/// Chunks that a step of a walk looks at.
-pub const CHUNKS_PER_STEP: usize = 1000;
 /// Chunks of the largest volume.
 pub const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
 /// Slots of a home: 4 MiB.
@@ -56,12 +54,16 @@ pub struct Inner {
     /// walked, by volume.
     pub walked: Mutex<BTreeMap<u32, u64>>,
     /// Branches at which nobody looks any more, and when that was seen.
-    abandoned: Mutex<BTreeMap<Branch, Stamp>>,
+    pub abandoned: Mutex<BTreeMap<Branch, Stamp>>,
+    /// Long spans of zeros under which there may be something to trim.
+    pub zero_walks: Mutex<VecDeque<ZeroWalk>>,
     flushes: Rounds,
+    /// Sweeps that show what is superseded, for which writers wait.
+    pub shows: Rounds,
     /// Volumes that are being received just now, by number.
     pub receivers: Mutex<BTreeSet<u32>>,
     /// Held by what works in the background.
-    working: Mutex<()>,
+    pub working: Mutex<()>,
     /// How often the work in the background has made room.
     rooms_made: AtomicU64,
     /// Held by writes of parts of blocks, which read the rest first.
@@ -415,7 +417,9 @@ impl Inner {
             flushed: AtomicU64::new(0),
             walked: Mutex::default(),
             abandoned: Mutex::default(),
+            zero_walks: Mutex::default(),
             flushes: Rounds::default(),
+            shows: Rounds::default(),
             receivers: Mutex::default(),
             working: Mutex::new(()),
             rooms_made: AtomicU64::new(0),
@@ -430,15 +434,14 @@ impl Inner {
     fn work(&self) -> Result<bool, Error> {
         self.record_moments()?;
         let mut is_any = self.advance_histories()?;
-        if self.payload.takes_sweep() {
+        let is_for_payload = self.payload.takes_sweep();
+        if self.quotas_take_sweep() || is_for_payload {
             // Only what supersedes it stably shows that a slot is dead.
             self.flush()?;
             self.store.blocks().request_sweep()?;
         }
-        let found = std::mem::take(&mut *self.trimming.found.lock());
-        is_any |= !found.is_empty();
-        self.trim(found)?;
-        is_any |= self.walk()?;
+        is_any |= self.trim_found()?;
+        is_any |= self.walk()? || self.walk_long_zeros()?;
         is_any |= self.payload.clean()?;
         if self.payload.reclaim()? > 0 {
             self.rooms_made.fetch_add(1, Ordering::AcqRel);
@@ -525,9 +528,13 @@ impl Inner {
         self.last_seq.fetch_max(ticket.sequence().get(), Ordering::AcqRel);
     }
 
-    /// Declares entries of a branch, together.
-    pub fn declare(&self, branch: Branch, entries: &[Entry]) -> Result<(), Error> {
-        let mut batch = self.store.batch();
+    /// Declares entries of a branch, together with what else is in a batch.
+    pub fn declare(
+        &self,
+        branch: Branch,
+        entries: &[Entry],
+        mut batch: Batch,
+    ) -> Result<(), Error> {
         for Entry { span, stamp, content } in entries {
             let key = entry::key(branch, *span, *stamp);
             batch.put(&self.map, &key, &entry::value(content));
@@ -580,8 +587,16 @@ impl Inner {
         Ok(blocks.set_visitor(space, Some(Arc::new(visitor)))?)
     }
 
+    /// Trims what sweeps have shown; returns whether that is anything.
+    pub fn trim_found(&self) -> Result<bool, Error> {
+        let found = std::mem::take(&mut *self.trimming.found.lock());
+        let is_any = !found.is_empty();
+        self.trim(found)?;
+        Ok(is_any)
+    }
+
     /// Trims what has been found; the rest waits if the store refuses.
-    fn trim(&self, trims: Trims) -> Result<(), Error> {
+    pub fn trim(&self, trims: Trims) -> Result<(), Error> {
         let (mut rest, mut most) = (VecDeque::from(trims), TRIMS_PER_RECORD);
         while !rest.is_empty() {
             let together: Trims = rest.drain(..rest.len().min(most)).collect();
@@ -610,74 +625,11 @@ impl Inner {
         if burial.is_empty() && trims.iter().all(|(_, trim)| trim.entries.is_empty()) {
             return Ok(());
         }
+        let of_volumes = self.declare_dead(trims, &burial, &mut batch);
         let ticket = batch.commit(Durability::Relaxed)?;
         self.note(&ticket);
         self.payload.state.lock().end_burial(burial);
-        Ok(())
-    }
-
-    /// A branch to walk, from which chunk on, and from which moment on someone looks at it. One
-    /// that is being sent waits, because what is held for that is not recorded.
-    fn next_walk(&self) -> Option<(Branch, u64, Stamp)> {
-        let walks = self.catalog.read().rows.walks_now();
-        walks.into_iter().find_map(|(branch, next)| {
-            let first_look = self.stamps.first_look();
-            if self.catalog.read().rows.kept(branch) != Kept::default() {
-                return Some((branch, next, first_look));
-            }
-            // Nobody has looked at it since this moment, except those who had begun before.
-            let mut abandoned = self.abandoned.lock();
-            let since = abandoned.entry(branch).or_insert_with(|| self.between(|stamp| stamp));
-            (first_look >= *since).then_some((branch, next, Stamp::NOW))
-        })
-    }
-
-    /// Walks a part of the next branch that has something to trim; returns whether there is one.
-    fn walk(&self) -> Result<bool, Error> {
-        let Some((branch, next, looks)) = self.next_walk() else { return Ok(false) };
-        if next == 0 {
-            // What was written last can be trimmed, too.
-            self.flush()?;
-        }
-        let needs = Arc::clone(&self.trimming.needs.lock());
-        let [from, to] = entry::keys_of_chunks(branch, next..=CHUNKS_MAX);
-        let (mut records, mut chunks, mut end) = (Vec::new(), BTreeSet::new(), None);
-        for record in self.map.scan(from..to) {
-            let (key, value) = record?;
-            let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-            let chunk = entry::chunk_of_span(entry.span).unwrap_or(CHUNKS_MAX);
-            if chunks.insert(chunk) && chunks.len() > CHUNKS_PER_STEP {
-                end = Some(chunk);
-                break;
-            }
-            records.push((key, value));
-        }
-        let zeros = self.trimming.zeros.read();
-        let mut trimmer = Trimmer::whole(&needs, looks, &zeros);
-        records.iter().for_each(|(key, value)| trimmer.see(key, value));
-        let trims = trimmer.end();
-        drop(zeros);
-        self.trim(trims)?;
-        match end {
-            Some(chunk) => self.catalog.write().note_walk(branch, chunk)?,
-            None => self.end_walk(branch)?,
-        }
-        Ok(true)
-    }
-
-    fn end_walk(&self, branch: Branch) -> Result<(), Error> {
-        let is_over = self.catalog.read().rows.kept(branch) == Kept::default();
-        if is_over {
-            let zeros = self.trimming.zeros.write().forget(branch);
-            let mut batch = self.store.batch();
-            for (span, stamp) in zeros {
-                batch.delete(&self.map, &entry::key(branch, span, stamp));
-            }
-            batch.commit(Durability::Relaxed)?;
-            self.abandoned.lock().remove(&branch);
-        }
-        self.catalog.write().end_walk(branch)?;
-        self.publish_needs(None);
+        self.note_dead(&of_volumes);
         Ok(())
     }
 }

@@ -212,10 +212,17 @@ impl World {
 
     fn write(&mut self) -> Result<(), Error> {
         let name = self.any_volume();
-        let (first, blocks) = self.any_range(self.size_of(&name));
+        let size = self.size_of(&name);
+        let (mut first, mut blocks) = self.any_range(size);
         let acknowledge =
             if self.random.below(3) == 0 { Acknowledge::Durable } else { Acknowledge::Written };
         let is_zero = self.random.below(5) == 0;
+        if is_zero && self.random.below(3) == 0 {
+            // With spans of zeros that are longer than a chunk.
+            first = self.random.below(3) * 128;
+            blocks = size.saturating_sub(first).clamp(1, 300);
+            first = first.min(size - blocks);
+        }
         let contents: Vec<u64> = (0..blocks)
             .map(|_| {
                 self.next_content += 1;

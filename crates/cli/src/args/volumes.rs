@@ -96,7 +96,9 @@ Examples:
     ///
     /// OWN is what is free once a volume is deleted with its snapshots and its history, HISTORY
     /// what of that is free if only these are deleted, and SHARED what the volume shows now and
-    /// others need, too. All are payload, without the map of a volume, which takes about 1 % of it.
+    /// others need, too. USED is what was written to it and is kept, for whomever, which its QUOTA
+    /// limits; it has what was overwritten since the last sweep, too. All are payload, without the
+    /// map of a volume, which takes about 1 % of it.
     /// RECLAIMABLE is what the devices hold beyond what anybody needs: most of it becomes free in
     /// the background. The command reads the maps of all volumes.
     #[command(after_help = "\
@@ -323,24 +325,24 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Set who may use a volume through a server, and how much
+/// Set who may use a volume through a server, and how much; and its quota
 ///
-/// The settings are kept in the store. A server that runs heeds them at once: limits and
+/// The settings are kept in the store. A server that runs heeds them at once: limits, --quota and
 /// --read-only also for clients that are connected, --allow for those that connect from now on.
 /// Requests that wait because of a limit keep their time. What `upsweep serve` is given for this
 /// volume, as in --iops VOLUME=N, comes before its settings, and what it is given for all volumes
 /// after them. Snapshots have those of their volume. Clones and views are for the same clients at
-/// first, without limits. `upsweep volume list` shows all settings.
+/// first, without limits and quotas. `upsweep volume list` shows all settings.
 #[derive(Args)]
 #[group(skip)]
 #[command(
     group = ArgGroup::new("settings").required(true).multiple(true).args(
-        ["iops", "bytes_per_second", "allow", "read_only"]
+        ["iops", "bytes_per_second", "quota", "allow", "read_only"]
     ),
     after_help = "\
 Examples:
   upsweep volume set disks.upsweep disk --iops 500 --bytes-per-second 100MiB
-  upsweep volume set disks.upsweep disk --iops none
+  upsweep volume set disks.upsweep disk --iops none --quota 200GiB
   upsweep volume set disks.upsweep disk --allow 10.0.0.0/8,uid:33
   upsweep volume set disks.upsweep disk --allow all --read-only yes"
 )]
@@ -356,6 +358,11 @@ pub(crate) struct VolumeSetArgs {
     /// Most bytes that all its clients read and write in a second, such as 100MiB
     #[arg(long, value_name = "SIZE|none")]
     pub(crate) bytes_per_second: Option<Limited>,
+    /// Most bytes of what was written to it that are kept, such as 100GiB: for what it shows, its
+    /// snapshots and its history, and for clones of it. Then writes fail for lack of space, until
+    /// something is discarded or deleted. `upsweep volume df` shows what is USED of it
+    #[arg(long, value_name = "SIZE|none")]
+    pub(crate) quota: Option<Limited>,
     /// The only clients that may use it: addresses, networks such as 10.0.0.0/8, uid:NUMBER for a
     /// user on a Unix socket, name:DNS-NAME for a name in the certificate of a client, with commas
     /// between them; several may be given. They take the place of those before

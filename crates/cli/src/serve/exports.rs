@@ -158,7 +158,8 @@ fn fault(error: Error) -> Fault {
     let code = match &error {
         Error::OutOfRange { .. } => ErrorCode::Invalid,
         Error::ReadOnly(_) => ErrorCode::NotPermitted,
-        Error::Store(upsweep::Error::Retry(RetryError::Full { .. })) => ErrorCode::NoSpace,
+        Error::QuotaReached { .. }
+        | Error::Store(upsweep::Error::Retry(RetryError::Full { .. })) => ErrorCode::NoSpace,
         Error::Store(upsweep::Error::Closed(ClosedError::Closed)) => ErrorCode::Shutdown,
         _ => ErrorCode::Io,
     };

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::text;
 
 pub(super) fn set(context: &Context, args: &VolumeSetArgs) -> Result<(), Failure> {
-    let VolumeSetArgs { volume, iops, bytes_per_second, allow, read_only, .. } = args;
+    let VolumeSetArgs { volume, iops, bytes_per_second, quota, allow, read_only, .. } = args;
     let volumes = volumes_with(context, &args.open, volume)?;
     let settings = volumes.change_settings(volume, |settings| {
         let rate = |Limited(rate): &Limited| rate.map(|rate| rate.0);
@@ -19,6 +19,9 @@ pub(super) fn set(context: &Context, args: &VolumeSetArgs) -> Result<(), Failure
         }
         if let Some(bytes) = bytes_per_second {
             settings.bytes_per_second = rate(bytes);
+        }
+        if let Some(quota) = quota {
+            settings.quota_bytes = rate(quota);
         }
         if !allow.is_empty() {
             // Whoever is allowed beside all is one of them.
@@ -42,15 +45,17 @@ pub(super) fn shown(settings: &VolumeSettings) -> String {
     let requests =
         settings.requests_per_second.map(|rate| format!("{}/s", text::count(rate.get())));
     let bytes = settings.bytes_per_second.map(|rate| format!("{}/s", text::size(rate.get())));
+    let quota = settings.quota_bytes.map(|bytes| format!("quota {}", text::size(bytes.get())));
     let clients = settings.clients.join(",");
     let clients = (!clients.is_empty()).then(|| format!("for {clients}"));
-    requests.into_iter().chain(bytes).chain(clients).collect::<Vec<_>>().join(", ")
+    requests.into_iter().chain(bytes).chain(quota).chain(clients).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn to_json(settings: &VolumeSettings) -> Value {
     json!({
         "iops": settings.requests_per_second,
         "bytes_per_second": settings.bytes_per_second,
+        "quota_bytes": settings.quota_bytes,
         // Null: all.
         "allow": (!settings.clients.is_empty()).then_some(&settings.clients),
         "read_only": settings.read_only,

@@ -366,6 +366,12 @@ took = seconds(h, 6)
 assert took > 1.0, took
 set('--bytes-per-second', 'none')
 
+set('--quota', '64KiB')
+fails('ENOSPC', lambda: h.pwrite(b'x' * 131072, 0))
+h.pwrite(b'x' * 32768, 0)
+set('--quota', 'none')
+h.pwrite(b'x' * 131072, 0)
+
 set('--read-only', 'yes')
 fails('EPERM', lambda: h.pwrite(bytes(4096), 0))
 r = connect('disk')

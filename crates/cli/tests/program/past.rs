@@ -242,9 +242,9 @@ fn space_is_own_or_shared_or_of_the_history() {
     let said = world.ok("volume df", &[]);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<String> = said.lines().map(words).collect();
-    assert_eq!(lines[0], "volume size own history shared");
-    assert_eq!(lines[1], "copy 1.0 GiB 3.0 MiB 0 B 1.0 MiB");
-    assert_eq!(lines[2], "disk 1.0 GiB 5.0 MiB 2.0 MiB 1.0 MiB");
+    assert_eq!(lines[0], "volume size own history shared used quota");
+    assert_eq!(lines[1], "copy 1.0 GiB 3.0 MiB 0 B 1.0 MiB 0 B none");
+    assert_eq!(lines[2], "disk 1.0 GiB 5.0 MiB 2.0 MiB 1.0 MiB 9.0 MiB none");
     assert!(lines[3].starts_with("all volumes need 9.0 MiB; "), "{said}");
     let found = json(&world.ok("volume df", &["--json"]));
     assert_eq!(

@@ -244,6 +244,8 @@ fn settings_are_set_and_shown() {
     assert!(!world.ok("volume list", &[]).contains("settings"));
     let said = world.ok("volume set", &["disk", "--iops", "1500", "--bytes-per-second", "1MiB"]);
     assert_eq!(said, "volume \"disk\": 1,500/s, 1.0 MiB/s\n");
+    let said = world.ok("volume set", &["other", "--quota", "1.5GiB"]);
+    assert_eq!(said, "volume \"other\": quota 1.5 GiB\n");
     let said = world.ok("volume set", &["disk", "--allow", "uid:1", "--allow", "10.0.0.0/8"]);
     assert_eq!(said, "volume \"disk\": 1,500/s, 1.0 MiB/s, for uid:1,10.0.0.0/8\n");
     let said =
@@ -252,22 +254,29 @@ fn settings_are_set_and_shown() {
     let expected = "volume          size  block  access     history  \
          settings                       snapshots\n\
          disk         1.0 GiB    512  read-only  off      1,500/s, for uid:1,10.0.0.0/8  monday\n\
-         other        1.0 GiB    512  writable   off\n";
+         other        1.0 GiB    512  writable   off      quota 1.5 GiB\n";
     assert_eq!(world.ok("volume list", &[]), expected);
     let json = world.ok("volume list", &["--json"]);
     let lines: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let settings = serde_json::json!({
-        "iops": 1500, "bytes_per_second": null, "allow": ["uid:1", "10.0.0.0/8"], "read_only": true,
+        "iops": 1500, "bytes_per_second": null, "quota_bytes": null,
+        "allow": ["uid:1", "10.0.0.0/8"], "read_only": true,
     });
     assert_eq!(lines[0]["settings"], settings);
     assert!(lines[1]["settings"]["allow"].is_null());
+    assert_eq!(lines[1]["settings"]["quota_bytes"], 3_u64 << 29);
+    assert_eq!(
+        world.ok("volume set", &["other", "--quota", "none"]),
+        "volume \"other\": no limits, for all clients\n"
+    );
     let none =
         ["disk", "--iops", "none", "--allow", "uid:1", "--allow", "all", "--read-only", "no"];
     let said = world.ok("volume set", &none);
     assert_eq!(said, "volume \"disk\": no limits, for all clients\n");
     for (arguments, message) in [
         (&["disk", "--iops", "0"][..], "such as 100MiB, or none"),
+        (&["disk", "--quota", "much"], "such as 100MiB, or none"),
         (&["disk", "--allow", "uid:1,somebody"], "\"somebody\" is none of an address"),
         (&["disk", "--read-only", "maybe"], "give yes or no"),
         (&["disk"], "required"),
