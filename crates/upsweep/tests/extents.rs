@@ -5,8 +5,10 @@
 use upsweep::layers::device::{
     Buffer, Class, DeviceId, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices, WriteMode,
 };
-use upsweep::layers::runtime::{BlockStore, ReservedExtent};
-use upsweep::{ClosedError, CreateOptions, Error, RequestError, RetryError, SpaceId, Store};
+use upsweep::layers::runtime::{BlockStore, ExtentRead, ReservedExtent};
+use upsweep::{
+    ClosedError, CreateOptions, Error, Location, RequestError, RetryError, SpaceId, Store,
+};
 
 const UNIT: usize = 4096;
 
@@ -121,6 +123,67 @@ fn a_range_that_is_not_inside_is_refused() {
     let other = Store::in_memory().expect("made");
     let refused = other.blocks().give_extent_back(reserved).expect_err("of another store");
     assert!(matches!(refused, Error::Request(RequestError::WrongStore { .. })), "{refused}");
+}
+
+#[test]
+fn parts_of_several_extents_are_read_at_a_time_and_come_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let in_file = Store::builder().create(folder.path().join("store"), &options()).expect("made");
+    for store in [in_file, Store::in_memory().expect("made")] {
+        let (blocks, space) = with_table(&store);
+        let all = [8192, 1 << 20, 64 << 10]
+            .map(|bytes| blocks.reserve_extent(space, bytes).expect("room"));
+        let place = |nth: usize| (&all[nth % 3], (nth / 3 % 2 * UNIT) as u64);
+        for nth in 0..6 {
+            let (reserved, offset) = place(nth);
+            write(reserved, offset, nth as u8).expect("written");
+        }
+        let read = |nth: usize| {
+            let (reserved, offset) = place(nth);
+            ExtentRead { reserved, offset, buffer: Buffer::zeroed(UNIT) }
+        };
+        let places: Vec<usize> = (0..500).map(|nth| nth * 5 % 6).collect();
+        let reads = places.iter().map(|nth| read(*nth)).collect();
+        let found = blocks.read_extents(reads, Class::ForegroundRead).expect("readable");
+        assert_eq!(found.len(), places.len());
+        for (content, nth) in found.iter().zip(places) {
+            assert_eq!(**content, [nth as u8; UNIT]);
+        }
+        let none = blocks.read_extents(Vec::new(), Class::ForegroundRead).expect("nothing to do");
+        assert!(none.is_empty());
+
+        let outside = ExtentRead { offset: 8192, ..read(0) };
+        let refused = blocks.read_extents(vec![read(1), outside], Class::ForegroundRead);
+        let refused = refused.expect_err("the second one is outside");
+        let is_outside = matches!(refused, Error::Request(RequestError::OutsideExtent { .. }));
+        assert!(is_outside, "{refused}");
+        let other = Store::in_memory().expect("made");
+        let refused = other.blocks().read_extents(vec![read(0)], Class::ForegroundRead);
+        let refused = refused.expect_err("of another store");
+        assert!(matches!(refused, Error::Request(RequestError::WrongStore { .. })), "{refused}");
+    }
+}
+
+#[test]
+fn of_several_reads_the_first_that_failed_is_named() {
+    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
+    let store = Store::builder().create_on(bank.clone(), 1, &options()).expect("made");
+    let (blocks, space) = with_table(&store);
+    let reserved = blocks.reserve_extent(space, 1 << 20).expect("room");
+    let (device, offset) = (reserved.extent().device, reserved.extent().offset);
+    for bad in [3, 7] {
+        let place = offset + bad * UNIT as u64;
+        bank.with(|devices| devices.make_unreadable(device, place, UNIT as u64));
+    }
+    let read = |nth| {
+        let (reserved, buffer) = (&reserved, Buffer::zeroed(UNIT));
+        ExtentRead { reserved, offset: nth * UNIT as u64, buffer }
+    };
+    let reads = (0..10).rev().map(read).collect();
+    let refused = blocks.read_extents(reads, Class::ForegroundRead).expect_err("two are damaged");
+    let Error::Damaged(damage) = refused else { panic!("{refused}") };
+    let location = Location { device, offset: offset + 7 * UNIT as u64 };
+    assert_eq!(damage.location, Some(location));
 }
 
 #[test]

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLockReadGuard;
 use upsweep::layers::device::{Buffer, Class};
+use upsweep::layers::runtime::ExtentRead;
 
-use crate::address::{
-    BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Physical, Span, spans,
-};
+use crate::address::{BLOCK_BYTES, Branch, CHUNK_BLOCKS, CHUNK_LEVEL, LEVEL_MAX, Span, spans};
 use crate::catalog::{Activity, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
@@ -167,7 +166,8 @@ impl Volume {
     }
 
     /// Reads `into.len()` bytes at `offset`. Cost: a look-up in the map for neighbouring blocks,
-    /// and a read of the devices for what was written together.
+    /// and a read of the devices for what was written together; these are in flight at the same
+    /// time where the host can.
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`]
@@ -410,72 +410,82 @@ impl Inner {
         self.zero_walks.lock().extend(walks);
     }
 
-    /// Reads blocks that have been seen; returns whether all payload is still there.
+    /// Reads blocks that have been seen; returns whether all payload is still there. What is on the
+    /// devices is read at the same time.
     pub fn read_seen(
         &self,
         branch: Branch,
         sight: &Sight,
         blocks: Range<u64>,
-        into: &mut [u8],
+        mut into: &mut [u8],
     ) -> Result<bool, Error> {
-        let mut next = blocks.start;
+        let (mut on_devices, mut next) = (Vec::new(), blocks.start);
         while next < blocks.end {
-            let at = (next - blocks.start) as usize * BLOCK;
             let Seen::Slot(slot, _) = sight.of(next).seen else {
-                into[at..][..BLOCK].fill(0);
-                next += 1;
+                let (absent, rest) = into.split_at_mut(BLOCK);
+                absent.fill(0);
+                (next, into) = (next + 1, rest);
                 continue;
             };
             let follows = |(nth, block): (usize, u64)| match sight.of(block).seen {
                 Seen::Slot(found, checksum) if found == slot.plus(nth as u16) => Some(checksum),
                 _ => None,
             };
-            let checksums: Vec<u32> = (next..blocks.end).enumerate().map_while(follows).collect();
-            let into = &mut into[at..][..checksums.len() * BLOCK];
-            if !self.read_slots(branch, next, slot, &checksums, into)? {
-                return Ok(false);
+            let mut checksums: Vec<u32> =
+                (next..blocks.end).enumerate().map_while(follows).collect();
+            let found = match self.payload.find(slot, checksums.len() as u16) {
+                None => return Ok(false),
+                Some(found) => found,
+            };
+            checksums.truncate(match &found {
+                Slot::Memory(data) => data.len() / BLOCK,
+                Slot::Device(place) => place.slots.into(),
+            });
+            let (part, rest) = into.split_at_mut(checksums.len() * BLOCK);
+            let wanted = Wanted { first: next, checksums, into: part };
+            (next, into) = (next + wanted.checksums.len() as u64, rest);
+            match found {
+                Slot::Memory(data) => wanted.fill(branch, &data)?,
+                Slot::Device(place) => on_devices.push((place, wanted)),
             }
-            next += checksums.len() as u64;
         }
+        self.read_places(branch, on_devices)?;
         Ok(true)
     }
 
-    /// Reads consecutive slots, of blocks from `block` on; returns false if some are gone.
-    fn read_slots(
-        &self,
-        branch: Branch,
-        mut block: u64,
-        mut first: Physical,
-        mut checksums: &[u32],
-        mut into: &mut [u8],
-    ) -> Result<bool, Error> {
-        while !checksums.is_empty() {
-            let bytes = match self.payload.find(first, checksums.len() as u16) {
-                None => return Ok(false),
-                Some(Slot::Memory(data)) => {
-                    into[..data.len()].copy_from_slice(&data);
-                    data.len()
-                }
-                Some(Slot::Device(Place { segment, offset, slots })) => {
-                    let buffer = Buffer::recycled(usize::from(slots) * BLOCK);
-                    let read = segment.read(offset, buffer, Class::ForegroundRead)?;
-                    into[..read.len()].copy_from_slice(&read);
-                    read.len()
-                }
-            };
-            let (now, later) = into.split_at_mut(bytes);
-            let slots = (bytes / BLOCK) as u16;
-            let parts = now.chunks(BLOCK).zip(checksums);
-            for (block, (part, checksum)) in (block..).zip(parts) {
-                let found = crc32c::crc32c(part);
-                if found != *checksum {
-                    let reason = format!("its checksum is {found:08x}, not {checksum:08x}");
-                    return Err(Error::Damaged { branch: branch.0, block, reason });
-                }
+    /// Reads places on the devices.
+    fn read_places(&self, branch: Branch, places: Vec<(Place, Wanted<'_>)>) -> Result<(), Error> {
+        let reads = places.iter().map(|(place, wanted)| ExtentRead {
+            reserved: &place.segment,
+            offset: place.offset,
+            buffer: Buffer::recycled(wanted.into.len()),
+        });
+        let reads = reads.collect();
+        let found = self.store.blocks().read_extents(reads, Class::ForegroundRead)?;
+        let mut found = places.into_iter().zip(found);
+        found.try_for_each(|((_, wanted), data)| wanted.fill(branch, &data))
+    }
+}
+
+/// Consecutive blocks that are to be read from one place.
+struct Wanted<'a> {
+    first: u64,
+    checksums: Vec<u32>,
+    into: &'a mut [u8],
+}
+
+impl Wanted<'_> {
+    /// Takes their content, if it is what was written.
+    fn fill(self, branch: Branch, data: &[u8]) -> Result<(), Error> {
+        let Self { first, checksums, into } = self;
+        into.copy_from_slice(data);
+        for (block, (part, checksum)) in (first..).zip(into.chunks(BLOCK).zip(&checksums)) {
+            let found = crc32c::crc32c(part);
+            if found != *checksum {
+                let reason = format!("its checksum is {found:08x}, not {checksum:08x}");
+                return Err(Error::Damaged { branch: branch.0, block, reason });
             }
-            (block, first) = (block + u64::from(slots), first.plus(slots));
-            (checksums, into) = (&checksums[usize::from(slots)..], later);
         }
-        Ok(true)
+        Ok(())
     }
 }

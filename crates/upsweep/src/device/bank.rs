@@ -60,6 +60,13 @@ pub trait Performer: Send + Sync {
     /// dropped. No other thread has to be woken.
     #[must_use]
     fn perform(&self, request: Request) -> Completion;
+
+    /// Performs these requests, and returns their completions in any order. Their tokens differ. A
+    /// bank that can has them in flight together; by default it is one after another.
+    #[must_use]
+    fn perform_all(&self, requests: Vec<Request>) -> Vec<Completion> {
+        requests.into_iter().map(|request| self.perform(request)).collect()
+    }
 }
 
 /// A description of one device of a bank for people.

@@ -106,13 +106,17 @@ impl Chunk {
         if self.free < units {
             return None;
         }
-        let mut first = 0;
-        while let Some(last) = self.last_owned(first..first + units) {
-            first = last + 1;
+        let mut from = 0;
+        let first = loop {
+            let first = self.next_free(from)?;
             if first + units > self.bytes() / UNIT_BYTES {
                 return None;
             }
-        }
+            match self.last_owned(first..first + units) {
+                Some(last) => from = last + 1,
+                None => break first,
+            }
+        };
         words(first..first + units).for_each(|(word, mask)| self.owned[word] |= mask);
         self.free -= units;
         // SAFETY: the units from `first` on lie inside the chunk, as was just checked.
@@ -130,6 +134,17 @@ impl Chunk {
             self.owned[word] &= !mask;
         }
         self.free += units;
+    }
+
+    /// The first unit at or behind `from` that has no owner.
+    fn next_free(&self, from: usize) -> Option<usize> {
+        let behind = u64::MAX << (from % UNITS_PER_WORD);
+        let masks = std::iter::once(behind).chain(std::iter::repeat(u64::MAX));
+        let words = self.owned.iter().enumerate().skip(from / UNITS_PER_WORD).zip(masks);
+        words.map(|((word, owned), mask)| (word, !owned & mask)).find_map(|(word, free)| {
+            let is_any = free != 0;
+            is_any.then(|| word * UNITS_PER_WORD + free.trailing_zeros() as usize)
+        })
     }
 
     /// The last of these units that has an owner.

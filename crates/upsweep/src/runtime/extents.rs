@@ -61,6 +61,17 @@ pub struct ReservedExtent {
     is_returned: bool,
 }
 
+/// A read of a part of a reserved extent.
+#[derive(Debug)]
+pub struct ExtentRead<'a> {
+    /// The extent.
+    pub reserved: &'a ReservedExtent,
+    /// Where in it, in bytes, a multiple of 4,096.
+    pub offset: u64,
+    /// What to read into; its length is a multiple of 4,096, and not 0.
+    pub buffer: Buffer,
+}
+
 impl BlockStore {
     /// Reserves `bytes` of a data device in one piece for the owner of a space, and waits until
     /// that is durable. The length is a multiple of 4,096, not 0; the content is unknown. Cost: a
@@ -131,6 +142,39 @@ impl BlockStore {
         self.wait_published(seq)
     }
 
+    /// Reads parts of extents of this store, all at a time where the host can, and returns the
+    /// buffers in the order of `reads`. As [`ReservedExtent::read`] otherwise.
+    ///
+    /// # Errors
+    /// As [`ReservedExtent::read`], for the first of `reads` that failed;
+    /// [`RequestError::WrongStore`].
+    pub fn read_extents(
+        &self,
+        reads: Vec<ExtentRead<'_>>,
+        class: Class,
+    ) -> Result<Vec<Buffer>, Error> {
+        let shared = &self.inner.shared;
+        let mut places = Vec::with_capacity(reads.len());
+        let mut operations = Vec::with_capacity(reads.len());
+        for ExtentRead { reserved, offset, buffer } in reads {
+            if !Arc::ptr_eq(shared, &reserved.shared) {
+                return Err(RequestError::WrongStore { table: reserved.space.to_string() }.into());
+            }
+            let offset = reserved.place(offset, buffer.len())?;
+            places.push((reserved, offset));
+            operations.push((reserved, Operation::Read { offset, buffer }));
+        }
+        let requests: Vec<Request> =
+            operations.into_iter().map(|(of, operation)| of.request(class, operation)).collect();
+        let count = requests.len() as u64;
+        let perform = || shared.performer.perform_all(requests);
+        let mut done = shared.perform_on_extents(class, count, perform)?;
+        // As they were made.
+        done.sort_by_key(|completion| completion.token.0);
+        let buffers = done.into_iter().zip(places);
+        buffers.map(|(done, (of, offset))| of.content(done, offset)).collect()
+    }
+
     /// The handle of an extent, unless it has one.
     fn handle_of(&self, space: SpaceId, extent: Extent) -> Option<ReservedExtent> {
         let shared = &self.inner.shared;
@@ -167,6 +211,11 @@ impl ReservedExtent {
     pub fn read(&self, offset: u64, buffer: Buffer, class: Class) -> Result<Buffer, Error> {
         let offset = self.place(offset, buffer.len())?;
         let done = self.perform(class, Operation::Read { offset, buffer })?;
+        self.content(done, offset)
+    }
+
+    /// What a request has read at an offset on the device.
+    fn content(&self, done: Completion, offset: u64) -> Result<Buffer, Error> {
         let damage = |error: DeviceError| Damage {
             location: Some(Location { device: self.extent.device, offset }),
             what: format!("an extent of space {}", self.space),
@@ -243,19 +292,34 @@ impl ReservedExtent {
         Err(RequestError::OutsideExtent { offset, bytes, extent_bytes }.into())
     }
 
-    fn perform(&self, class: Class, operation: Operation) -> Result<Completion, Error> {
-        self.shared.check_caller()?;
+    fn request(&self, class: Class, operation: Operation) -> Request {
         let hint = Hint { class, owner: Some(self.space.get()), deadline: None };
-        let handles = &self.shared.extents;
-        let number = handles.requests.fetch_add(1, Ordering::Relaxed);
-        let in_foreground = u64::from(class.is_foreground());
-        handles.begun.fetch_add(in_foreground, Ordering::Release);
+        let number = self.shared.extents.requests.fetch_add(1, Ordering::Relaxed);
         let token = Token(FIRST_TOKEN + number);
-        let request = Request { device: self.extent.device, token, hint, operation };
-        let done = self.shared.performer.perform(request);
-        handles.ended.fetch_add(in_foreground, Ordering::Release);
+        Request { device: self.extent.device, token, hint, operation }
+    }
+
+    fn perform(&self, class: Class, operation: Operation) -> Result<Completion, Error> {
+        let request = self.request(class, operation);
+        self.shared.perform_on_extents(class, 1, || self.shared.performer.perform(request))
+    }
+}
+
+impl Shared {
+    /// Has so many requests performed.
+    fn perform_on_extents<T>(
+        &self,
+        class: Class,
+        count: u64,
+        perform: impl FnOnce() -> T,
+    ) -> Result<T, Error> {
+        self.check_caller()?;
+        let in_foreground = count * u64::from(class.is_foreground());
+        self.extents.begun.fetch_add(in_foreground, Ordering::Release);
+        let done = perform();
+        self.extents.ended.fetch_add(in_foreground, Ordering::Release);
         // After the store has closed, another process may have written there.
-        self.shared.check_caller().map(|()| done)
+        self.check_caller().map(|()| done)
     }
 }
 

@@ -51,7 +51,7 @@ pub use blocks::Blocks;
 pub use boundaries::BoundariesStatus;
 pub use choices::Choice;
 pub use clock::{Moment, WallClock, unix_us};
-pub use extents::ReservedExtent;
+pub use extents::{ExtentRead, ReservedExtent};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
 pub use options::{Durability, OpenOptions};

@@ -10,16 +10,18 @@
 //! is in flight.
 
 mod file;
+#[cfg(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix")))]
+mod lanes;
 pub(super) mod os;
 mod pool;
 mod stable;
 #[cfg(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix")))]
 mod uring;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
-use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Profile, Request};
+use super::{Completion, DeviceId, Devices, Geometry, Profile, Request};
 use crate::error::{Error, RequestError};
 use file::HostFile;
 pub use file::HostPath;
@@ -72,6 +74,7 @@ trait Engine: Send + std::fmt::Debug {
     fn wait(&mut self, completions: &mut Vec<Completion>);
     fn waiter(&self) -> Box<dyn Waiter>;
     fn waker(&self) -> Box<dyn Waker>;
+    fn performer(&self) -> Box<dyn Performer>;
 }
 
 /// The engine of [`EngineChoice::IoUring`], or why it is not available.
@@ -126,7 +129,7 @@ impl Bank for HostDevices {
     }
 
     fn performer(&self) -> Box<dyn Performer> {
-        Box::new(HostPerformer { files: Arc::downgrade(&self.files) })
+        self.engine.performer()
     }
 
     fn description(&self, device: DeviceId) -> DeviceDescription {
@@ -145,23 +148,6 @@ impl Bank for HostDevices {
     /// Cost: one system call.
     fn allocated_bytes(&self, device: DeviceId) -> u64 {
         self.files[usize::from(device.0)].allocated_bytes()
-    }
-}
-
-/// Cost of a request: one system call.
-struct HostPerformer {
-    files: Weak<[HostFile]>,
-}
-
-impl Performer for HostPerformer {
-    fn perform(&self, request: Request) -> Completion {
-        let Some(files) = self.files.upgrade() else {
-            return request.end(Err(DeviceError::gone()));
-        };
-        match pool::check(&files, &request) {
-            Ok(()) => pool::run(&files, request),
-            Err(error) => request.end(Err(error)),
-        }
     }
 }
 

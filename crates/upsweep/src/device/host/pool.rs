@@ -11,12 +11,12 @@
 #![expect(clippy::disallowed_types, reason = "the thread pool is made of threads and locks")]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::Engine;
 use super::file::HostFile;
-use crate::device::bank::{Waiter, Waker};
+use crate::device::bank::{Performer, Waiter, Waker};
 use crate::device::completions::Completions;
 use crate::device::{Completion, DeviceError, Operation, Request};
 
@@ -105,6 +105,25 @@ impl Engine for Pool {
     fn waker(&self) -> Box<dyn Waker> {
         Box::new(Arc::clone(&self.shared.completions))
     }
+
+    fn performer(&self) -> Box<dyn Performer> {
+        Box::new(CallingThread(Arc::downgrade(&self.shared.files)))
+    }
+}
+
+/// Performs requests one after another on the calling thread. Cost of one: a system call.
+pub(super) struct CallingThread(pub(super) Weak<[HostFile]>);
+
+impl Performer for CallingThread {
+    fn perform(&self, request: Request) -> Completion {
+        let Some(files) = self.0.upgrade() else {
+            return request.end(Err(DeviceError::gone()));
+        };
+        match check(&files, &request) {
+            Ok(()) => run(&files, request),
+            Err(error) => request.end(Err(error)),
+        }
+    }
 }
 
 impl Drop for Pool {
@@ -148,7 +167,7 @@ pub(super) fn check(files: &[HostFile], request: &Request) -> Result<(), DeviceE
 }
 
 /// Runs one request that passed [`check`] on the calling thread.
-pub(super) fn run(files: &[HostFile], mut request: Request) -> Completion {
+fn run(files: &[HostFile], mut request: Request) -> Completion {
     let file = &files[usize::from(request.device.0)];
     let result = request.operation.perform(file);
     request.end(result)

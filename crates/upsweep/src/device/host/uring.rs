@@ -35,9 +35,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Engine;
 use super::file::{HostFile, extended_in_vain, io_error};
+use super::lanes::{LanePerformer, Lanes};
 use super::os::{PUNCH_MODE, RESERVE_MODE};
 use super::pool::check;
-use crate::device::bank::{Waiter, Waker};
+use crate::device::bank::{Performer, Waiter, Waker};
 use crate::device::{Completion, DeviceError, Operation, Request, WriteMode};
 
 /// Most requests with the kernel.
@@ -57,7 +58,7 @@ const OFFERS: u32 = 10;
 const OFFER_AGAIN: Duration = Duration::from_millis(1);
 
 /// A ring and the requests in it.
-struct Ring {
+pub(super) struct Ring {
     ring: IoUring,
     files: Arc<[HostFile]>,
     state: Mutex<State>,
@@ -117,7 +118,7 @@ impl Ring {
     ///
     /// # Errors
     /// Why io_uring cannot be used, as text: the kernel refuses it, or its version is too old.
-    fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
+    pub(super) fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
         let refused = |error: std::io::Error| format!("the kernel refuses io_uring: {error}");
         let ring = IoUring::builder().dontfork().build(ENTRIES).map_err(refused)?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -147,15 +148,17 @@ impl Ring {
         })
     }
 
-    /// Passes a request to the kernel, or queues it behind [`DEPTH`] others.
-    fn submit(self: &Arc<Self>, request: Request) {
-        let stage = match check(&self.files, &request) {
-            Ok(()) => Stage::Operate,
-            Err(error) => Stage::Report(Err(error)),
-        };
+    /// Passes requests to the kernel, or queues them behind [`DEPTH`] others.
+    pub(super) fn submit(self: &Arc<Self>, requests: impl IntoIterator<Item = Request>) {
         let mut state = lock(&self.state);
-        state.outstanding += 1;
-        state.waiting.push_back(Running { request, stage, done: 0, repeats: 0 });
+        for request in requests {
+            let stage = match check(&self.files, &request) {
+                Ok(()) => Stage::Operate,
+                Err(error) => Stage::Report(Err(error)),
+            };
+            state.outstanding += 1;
+            state.waiting.push_back(Running { request, stage, done: 0, repeats: 0 });
+        }
         self.fill(&mut state);
     }
 
@@ -348,14 +351,33 @@ impl Ring {
             if left == Some(Duration::ZERO) {
                 return;
             }
-            self.sleep(left);
+            self.sleep(1, left);
         }
     }
 
-    /// Sleeps in the kernel until there is a completion entry, at most for `limit`.
-    fn sleep(&self, limit: Option<Duration>) {
+    /// Waits until nothing is in flight. For a thread that nobody wakes, and that alone reaps: it
+    /// sleeps until there is much to reap.
+    pub(super) fn finish(self: &Arc<Self>, completions: &mut Vec<Completion>) {
+        loop {
+            self.reap(completions);
+            let state = lock(&self.state);
+            let with_kernel = state.outstanding - state.waiting.len() - state.discards.len();
+            // Half of them make room for those that wait.
+            let count =
+                if state.waiting.is_empty() { with_kernel } else { with_kernel.div_ceil(2) };
+            if state.outstanding == 0 {
+                return;
+            }
+            drop(state);
+            self.sleep(count.max(1), None);
+        }
+    }
+
+    /// Sleeps in the kernel until there are so many completion entries, at most for `limit`.
+    fn sleep(&self, count: usize, limit: Option<Duration>) {
         const GETEVENTS: u32 = 1;
         const EXT_ARG: u32 = 8;
+        const FLAGS: u32 = GETEVENTS | EXT_ARG;
         let limit = match limit {
             _ if self.unsubmitted.load(Ordering::Acquire) => Some(OFFER_AGAIN),
             limit => limit,
@@ -369,7 +391,7 @@ impl Ring {
         // SAFETY: nothing is submitted (0 entries), so the submission queue is not touched.
         // EXT_ARG says that the argument is an `io_uring_getevents_arg`, as `SubmitArgs` is, and it
         // lives until the call returns.
-        let slept = unsafe { submitter.enter(0, 1, GETEVENTS | EXT_ARG, Some(&arguments)) };
+        let slept = unsafe { submitter.enter(0, count as u32, FLAGS, Some(&arguments)) };
         if let Err(error) = slept {
             let errno = error.raw_os_error().map(Errno::from_raw_os_error);
             if !matches!(errno, Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY)) {
@@ -397,7 +419,7 @@ impl Ring {
             self.reap(&mut lost);
             lost.clear();
             if lock(&self.state).outstanding > 0 {
-                self.sleep(Some(Duration::from_millis(5)));
+                self.sleep(1, Some(Duration::from_millis(5)));
             }
         }
         self.closed.store(true, Ordering::Release);
@@ -407,19 +429,23 @@ impl Ring {
 
 /// The ring of one bank.
 #[derive(Debug)]
-pub(super) struct RingEngine(Arc<Ring>);
+pub(super) struct RingEngine {
+    ring: Arc<Ring>,
+    lanes: Arc<Lanes>,
+}
 
 impl RingEngine {
     /// As [`Ring::open`].
     pub(super) fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
-        Ok(Self(Arc::new(Ring::open(files)?)))
+        let ring = Arc::new(Ring::open(Arc::clone(&files))?);
+        Ok(Self { ring, lanes: Arc::new(Lanes::new(files)) })
     }
 }
 
 impl Drop for RingEngine {
     /// Waits until the kernel no longer uses our buffers and files.
     fn drop(&mut self) {
-        self.0.close();
+        self.ring.close();
     }
 }
 
@@ -429,23 +455,27 @@ impl Engine for RingEngine {
     }
 
     fn submit(&mut self, request: Request) {
-        self.0.submit(request);
+        self.ring.submit([request]);
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.0.reap(completions);
+        self.ring.reap(completions);
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
-        self.0.wait(None, true, completions);
+        self.ring.wait(None, true, completions);
     }
 
     fn waiter(&self) -> Box<dyn Waiter> {
-        Box::new(RingWaiter(Arc::clone(&self.0)))
+        Box::new(RingWaiter(Arc::clone(&self.ring)))
     }
 
     fn waker(&self) -> Box<dyn Waker> {
-        Box::new(RingWaker(Arc::downgrade(&self.0)))
+        Box::new(RingWaker(Arc::downgrade(&self.ring)))
+    }
+
+    fn performer(&self) -> Box<dyn Performer> {
+        Box::new(LanePerformer::new(&self.lanes))
     }
 }
 

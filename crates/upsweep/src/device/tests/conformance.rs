@@ -143,6 +143,56 @@ fn drop_with_requests_in_flight(mut devices: impl Devices) {
     drop(devices);
 }
 
+/// [`suite`], and what a bank that threads share does besides.
+fn bank_suite<D: Bank>(mut open: impl FnMut() -> D) {
+    suite(&mut open);
+    performers(open());
+}
+
+/// Several threads that each perform many requests at a time.
+fn performers(bank: impl Bank) {
+    // More than any implementation passes on at once.
+    let count = 600_u64;
+    let request = |token: u64, operation: Operation| {
+        let hint = Class::ForegroundRead.into();
+        Request { device: DEVICE, token: Token(token), hint, operation }
+    };
+    let performer = bank.performer();
+    let units = SIZE / 4096;
+    for unit in 0..units {
+        let write = write(unit * 4096, 4096, unit as u8, WriteMode::Cached);
+        assert_eq!(performer.perform(request(unit, write)).result, Ok(()));
+    }
+    std::thread::scope(|scope| {
+        for thread in 1..4 {
+            let performer = &performer;
+            scope.spawn(move || {
+                let token = |nth: u64| thread * 1000 + nth;
+                let place = |nth: u64| nth * 31 % units;
+                let reads = (0..count).map(|nth| {
+                    // The last one is behind the end.
+                    let unit = if nth == count - 1 { units } else { place(nth) };
+                    request(token(nth), read(unit * 4096, 4096))
+                });
+                let mut done = performer.perform_all(reads.collect());
+                done.sort_by_key(|done| done.token.0);
+                assert!(done.iter().map(|done| done.token.0).eq((0..count).map(token)));
+                let outside = done.pop().expect("the last one").result;
+                assert_eq!(outside, Err(DeviceError::InvalidRange));
+                for (nth, done) in (0..).zip(done) {
+                    assert_eq!((done.device, done.result), (DEVICE, Ok(())));
+                    let content = done.buffer.expect("a read gives its buffer back");
+                    assert!(content.iter().all(|byte| *byte == place(nth) as u8));
+                }
+            });
+        }
+    });
+    assert!(performer.perform_all(Vec::new()).is_empty());
+    drop(bank);
+    let reads = (0..2).map(|token| request(token, read(0, 4096))).collect();
+    assert!(performer.perform_all(reads).iter().all(|done| done.result.is_err()));
+}
+
 #[test]
 fn memory() {
     suite(|| MemoryDevices::with_sizes(&[SIZE], 1));
@@ -184,12 +234,12 @@ fn memory_advances_only_on_demand() {
 
 #[test]
 fn threads_over_memory() {
-    suite(|| ThreadedDevices::new(MemoryDevices::with_sizes(&[SIZE], 1)));
+    bank_suite(|| ThreadedDevices::new(MemoryDevices::with_sizes(&[SIZE], 1)));
 }
 
 #[test]
 fn joined() {
-    suite(|| {
+    bank_suite(|| {
         let bank = |seed| -> Box<dyn Bank> {
             Box::new(ThreadedDevices::new(MemoryDevices::with_sizes(&[SIZE], seed)))
         };
@@ -201,7 +251,7 @@ fn joined() {
 fn host_suite(folder: &std::path::Path, options: HostOptions) {
     let folder = tempfile::tempdir_in(folder).expect("a folder for the test");
     let mut number = 0;
-    suite(|| {
+    bank_suite(|| {
         number += 1;
         let path = folder.path().join(number.to_string());
         let mut devices = HostDevices::open(&[HostPath { path, create: true }], options)

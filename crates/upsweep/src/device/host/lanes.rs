@@ -1,0 +1,73 @@
+//! Rings for threads that perform several requests at a time and wait for them.
+//!
+//! The completions of a ring go to whoever reaps it, so a thread that waits for its own requests
+//! needs one to itself: a lane. Lanes are opened when all are taken, so there are as many as there
+//! were ever such threads at the same time, and kept until the bank is dropped.
+//!
+//! Invariant: a lane has nothing in flight when it is not taken.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::file::HostFile;
+use super::pool::CallingThread;
+use super::uring::Ring;
+use crate::device::bank::Performer;
+use crate::device::{Completion, Request};
+
+/// The lanes of one bank.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    files: Arc<[HostFile]>,
+    free: Mutex<Vec<Arc<Ring>>>,
+}
+
+impl Lanes {
+    pub(super) fn new(files: Arc<[HostFile]>) -> Self {
+        Self { files, free: Mutex::default() }
+    }
+
+    /// A lane for the caller; `None` if the system has no resources for another one.
+    fn take(&self) -> Option<Arc<Ring>> {
+        let free = self.free.lock().pop();
+        free.or_else(|| Ring::open(Arc::clone(&self.files)).ok().map(Arc::new))
+    }
+
+    /// Performs requests in a lane.
+    fn perform(&self, lane: Arc<Ring>, requests: Vec<Request>) -> Vec<Completion> {
+        let mut completions = Vec::with_capacity(requests.len());
+        lane.submit(requests);
+        lane.finish(&mut completions);
+        self.free.lock().push(lane);
+        completions
+    }
+}
+
+/// Performs one request on the calling thread, and several in a lane. Cost of one: a system call;
+/// of several: two system calls, and one for each time that the thread has to wait.
+pub(super) struct LanePerformer {
+    lanes: Weak<Lanes>,
+    alone: CallingThread,
+}
+
+impl LanePerformer {
+    pub(super) fn new(lanes: &Arc<Lanes>) -> Self {
+        let alone = CallingThread(Arc::downgrade(&lanes.files));
+        Self { lanes: Arc::downgrade(lanes), alone }
+    }
+}
+
+impl Performer for LanePerformer {
+    fn perform(&self, request: Request) -> Completion {
+        self.alone.perform(request)
+    }
+
+    fn perform_all(&self, requests: Vec<Request>) -> Vec<Completion> {
+        let lanes = self.lanes.upgrade().filter(|_| requests.len() > 1);
+        match lanes.as_ref().and_then(|lanes| Some((lanes, lanes.take()?))) {
+            Some((lanes, lane)) => lanes.perform(lane, requests),
+            None => requests.into_iter().map(|request| self.perform(request)).collect(),
+        }
+    }
+}
