@@ -3,7 +3,7 @@
 #![no_main]
 
 #[expect(dead_code, reason = "the tests of faults use more of it")]
-#[path = "../../crates/upsweep/tests/support/mod.rs"]
+#[path = "../../crates/upsweep/tests/all/support.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,10 @@
 //! What the store tells those who trace it. One subscriber for all threads, hence one test.
 
-#![expect(clippy::disallowed_methods, reason = "tests with threads")]
 #![expect(clippy::disallowed_types, reason = "tests with threads")]
 
+#[path = "all/gate.rs"]
 mod gate;
+#[path = "all/stall.rs"]
 mod stall;
 
 use std::fmt::Debug;

@@ -1,7 +1,7 @@
 //! Updates on the condition that what was seen still holds: each that is accepted follows upon what
 //! the model has at that moment, whatever came between.
 
-use super::support::{KEYS, World};
+use crate::support::{KEYS, World};
 use upsweep::layers::engine::{Accept, Conditional};
 
 fn is_accepted(answer: Conditional) -> bool {

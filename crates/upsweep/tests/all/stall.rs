@@ -1,5 +1,7 @@
 //! A caller that waits for room because the log is held up.
 
+#![expect(clippy::disallowed_methods, reason = "a thread that waits")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,20 +1,16 @@
 //! What a store counts and times is there to read at any time, in a form that others read too.
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
-#![expect(clippy::disallowed_types, reason = "tests with threads")]
-
-mod gate;
-mod stall;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::stall::stalled;
 use prometheus_parse::{Sample, Scrape, Value};
-use stall::stalled;
 use upsweep::metrics::{CATALOGUE, Descriptor, Kind};
 use upsweep::{Durability, Modifier, Outcome, Refusal, Store, ValueRef};
 
-const PAGE: &str = include_str!("../../../docs/metrics.md");
+const PAGE: &str = include_str!("../../../../docs/metrics.md");
 
 /// What somebody else's parser makes of the text; it passes by lines that it does not understand,
 /// so none may be missing.

@@ -2,15 +2,12 @@
 //! what others find in the cache.
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
-#![expect(clippy::disallowed_types, reason = "tests with threads")]
-
-mod gate;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use gate::gated;
+use crate::gate::gated;
 use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::{CreateOptions, Durability, Error, OpenOptions, Store, Table};
 

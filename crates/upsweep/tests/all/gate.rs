@@ -1,5 +1,7 @@
 //! A store whose log, or whose reading ahead, can be held up.
 
+#![expect(clippy::disallowed_types, reason = "threads meet here")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Free space of files that goes back to their file system, and what somebody else may do with it
 //! there: nothing is lost, and what was accepted has room.
 
-use super::support::{DATA, KEYS, World};
 use super::{cut_at_every_step, recover_and_go_on};
+use crate::support::{DATA, KEYS, World};
 use upsweep::layers::device::{Devices, Simulated};
 use upsweep::layers::engine::FileSpace;
 use upsweep::{Error, RetryError};

@@ -1,15 +1,11 @@
 //! Every fault of the fault model (see `device/sim/hostile.rs` and `docs/durability.md`) against
 //! the whole engine: it survives the fault, or it reports it, and it never gives a wrong answer.
 
-#[path = "faults/conditional.rs"]
 mod conditional;
-#[path = "faults/holes.rs"]
 mod holes;
-#[path = "faults/spills.rs"]
 mod spills;
-mod support;
 
-use support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
+use crate::support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
 use upsweep::layers::device::{DeviceError, DeviceId, FailureKind, Simulated};
 use upsweep::layers::engine::DATA_START;
 use upsweep::layers::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};

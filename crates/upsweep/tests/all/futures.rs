@@ -1,9 +1,6 @@
 //! Completion without a blocked thread: tickets and queries as futures, and callbacks.
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
-#![expect(clippy::disallowed_types, reason = "tests with threads")]
-
-mod gate;
 
 use std::path::Path;
 use std::pin::Pin;
@@ -12,10 +9,10 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker as TaskWaker};
 use std::time::Duration;
 
+use crate::gate::gated;
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use gate::gated;
 use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::layers::structures::modifiers;
 use upsweep::{

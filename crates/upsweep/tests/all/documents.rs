@@ -12,7 +12,7 @@ use upsweep::layers::log::format::{
 use upsweep::layers::log::{Seq, StreamId};
 use upsweep::layers::structures::modifiers::ADD_I64;
 
-const FORMAT: &str = include_str!("../../../docs/on-disk-format.md");
+const FORMAT: &str = include_str!("../../../../docs/on-disk-format.md");
 
 /// Lines of 16 bytes with their offsets, as in `hexdump -C`, without the text.
 fn dump(bytes: &[u8]) -> String {

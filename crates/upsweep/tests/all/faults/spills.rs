@@ -2,7 +2,7 @@
 //! and damage is told, whatever happens between a spill and the sweep that ends it.
 
 use super::recover_and_go_on;
-use super::support::{DATA, KEYS, Live, SEGMENT, World, key};
+use crate::support::{DATA, KEYS, Live, SEGMENT, World, key};
 use upsweep::Error;
 use upsweep::layers::engine::format::image_format::ImageKind;
 use upsweep::metrics::{Finder, Readings};
