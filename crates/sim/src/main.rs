@@ -1,4 +1,5 @@
-//! The simulator as a program: runs seeds in succession and reports those that failed.
+//! The simulator as a program: runs consecutive seeds, several at a time, and reports those that
+//! failed.
 //!
 //! Standard output has one line per failed seed, with the command that replays it, and the verdict
 //! `N passed, N failed` as its last line. Progress goes to standard error.
@@ -9,7 +10,11 @@
 #[cfg(feature = "broken")]
 mod breaking;
 
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -29,7 +34,10 @@ struct Arguments {
     /// How many consecutive seeds.
     #[arg(long, default_value_t = 1)]
     runs: u64,
-    /// Stop after this many failed seeds.
+    /// How many seeds at a time; as many as there are processors by default.
+    #[arg(long)]
+    jobs: Option<NonZero<usize>>,
+    /// Stop after this many failed seeds; those that have begun are finished.
     #[arg(long)]
     failures_max: Option<u64>,
     /// Run one of the two histories of each seed only.
@@ -62,40 +70,75 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     history::catch_panics(arguments.verbose);
-    let (mut passed, mut failed) = (0u64, 0u64);
-    let mut tally = Tally::default();
     let started = Instant::now();
-    let mut shown = started;
-    for run in 0..arguments.runs {
-        let seed = arguments.seed.wrapping_add(run);
-        let outcome = match arguments.only {
-            None => history::run(seed, arguments.steps),
-            Some(Only::Hostile) => history::run_hostile(seed, arguments.steps),
-            Some(Only::Load) => history::of_load(seed, history::run_load(seed)),
-        };
-        tally.add(&outcome.tally);
-        if arguments.verbose {
-            eprintln!("{outcome:?}");
-        }
-        match &outcome.failure {
-            None => passed += 1,
-            Some(reason) => {
-                failed += 1;
-                report(&outcome, reason, arguments.steps);
+    let verdict = Mutex::new(Verdict::default());
+    let next = AtomicU64::new(0);
+    let run_the_rest = || {
+        loop {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            if run >= arguments.runs {
+                break;
+            }
+            let outcome = arguments.run(arguments.seed.wrapping_add(run));
+            let mut verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner);
+            verdict.add(&outcome, &arguments, started);
+            if arguments.failures_max.is_some_and(|most| verdict.failed >= most) {
+                next.store(arguments.runs, Ordering::Relaxed);
             }
         }
-        if shown.elapsed() > PROGRESS_EVERY {
-            shown = Instant::now();
-            eprintln!("{passed} passed, {failed} failed so far");
+    };
+    let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok());
+    thread::scope(|scope| {
+        for _ in 0..jobs.map_or(1, NonZero::get) {
+            scope.spawn(run_the_rest);
         }
-        if arguments.failures_max.is_some_and(|most| failed >= most) {
-            break;
-        }
-    }
+    });
+    let Verdict { passed, failed, tally, .. } =
+        verdict.into_inner().unwrap_or_else(PoisonError::into_inner);
     let each_ms = started.elapsed().as_millis() as u64 / (passed + failed).max(1);
     eprintln!("{each_ms} ms per seed; {tally:?}");
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Arguments {
+    fn run(&self, seed: u64) -> Outcome {
+        match self.only {
+            None => history::run(seed, self.steps),
+            Some(Only::Hostile) => history::run_hostile(seed, self.steps),
+            Some(Only::Load) => history::of_load(seed, history::run_load(seed)),
+        }
+    }
+}
+
+/// What the seeds so far have shown.
+#[derive(Default)]
+struct Verdict {
+    passed: u64,
+    failed: u64,
+    tally: Tally,
+    /// When progress was last shown, since the start.
+    shown: Duration,
+}
+
+impl Verdict {
+    fn add(&mut self, outcome: &Outcome, arguments: &Arguments, started: Instant) {
+        self.tally.add(&outcome.tally);
+        if arguments.verbose {
+            eprintln!("{outcome:?}");
+        }
+        match &outcome.failure {
+            None => self.passed += 1,
+            Some(reason) => {
+                self.failed += 1;
+                report(outcome, reason, arguments.steps);
+            }
+        }
+        if started.elapsed() > self.shown + PROGRESS_EVERY {
+            self.shown = started.elapsed();
+            eprintln!("{} passed, {} failed so far", self.passed, self.failed);
+        }
+    }
 }
 
 fn report(outcome: &Outcome, reason: &str, steps: u64) {

@@ -32,7 +32,7 @@ fn simulate(simulator: &Path, arguments: &[&str]) -> Output {
 /// What is wrong with a run of the simulator on a broken engine, if so.
 fn complaint(simulator: &Path, fault: &str) -> Option<String> {
     let seeds = ["--seed", "1", "--runs", SEEDS, "--steps", "1000", "--failures-max", "1"];
-    let run = simulate(simulator, &[&["--break", fault][..], &seeds].concat());
+    let run = simulate(simulator, &[&["--jobs", "1", "--break", fault][..], &seeds].concat());
     let output = String::from_utf8_lossy(&run.stdout);
     let verdict = output.lines().last().unwrap_or_default();
     if run.status.success() {

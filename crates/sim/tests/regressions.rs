@@ -1,6 +1,8 @@
 //! Seeds that once failed must pass. The history behind a seed changes with the simulator, so a
 //! seed is no substitute for a test of the rule; the list shows what to expect of engine changes.
 
+use std::thread;
+
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
@@ -46,15 +48,22 @@ const FOUND: [(u64, u64, &str); 39] = [
     (879, 2000, "the same"),
 ];
 
+fn failures(part: &[(u64, u64, &str)]) -> Vec<String> {
+    let failure = |(seed, steps, found): &(u64, u64, &str)| {
+        let reason = history::run(*seed, *steps).failure?;
+        Some(format!("seed {seed} ({found}): {reason}"))
+    };
+    part.iter().filter_map(failure).collect()
+}
+
 #[test]
 fn seeds_that_once_failed_pass() {
     history::catch_panics(false);
-    let failed: Vec<String> = FOUND
-        .iter()
-        .filter_map(|(seed, steps, found)| {
-            let reason = history::run(*seed, *steps).failure?;
-            Some(format!("seed {seed} ({found}): {reason}"))
-        })
-        .collect();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let failed: Vec<String> = thread::scope(|scope| {
+        let parts = FOUND.chunks(FOUND.len().div_ceil(threads));
+        let parts: Vec<_> = parts.map(|part| scope.spawn(|| failures(part))).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("no panic in there")).collect()
+    });
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::Rng;
@@ -636,10 +638,22 @@ fn a_block_is_what_it_may_be_whatever_crashes() {
     let seeds = std::env::var("UPSWEEP_VOLUME_SEEDS").unwrap_or_else(|_| "0..12".to_owned());
     let (first, end) = seeds.split_once("..").expect("FIRST..END");
     let number = |text: &str| text.parse::<u64>().expect("a number");
-    for seed in number(first)..number(end) {
-        let run = std::panic::catch_unwind(|| World::new(seed).run());
-        assert!(run.is_ok(), "seed {seed} failed");
-    }
+    let (next, end) = (AtomicU64::new(number(first)), number(end));
+    let run_the_rest = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                break;
+            }
+            let run = std::panic::catch_unwind(|| World::new(seed).run());
+            assert!(run.is_ok(), "seed {seed} failed");
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(run_the_rest);
+        }
+    });
 }
 
 /// Overwrites blocks of a volume with a history again and again; returns the most space that this
