@@ -175,11 +175,12 @@ fn a_range_on_a_drive_that_rotates_is_read_ahead_at_once() {
     assert_eq!(table.iter().take(10).count(), 10);
     let (before, ahead) = reads();
     assert_eq!((before, ahead), (1, 0));
-    // Six blocks or so: the first is read alone, and the others at once.
+    // Seven blocks of 16 KiB that are full, up to 14 that are half full because they were swept
+    // before the table had all records: the first is read alone, and the others at once.
     assert_eq!(table.scan(500_u64.to_be_bytes()..700_u64.to_be_bytes()).count(), 200);
     let (reads, ahead) = reads();
     assert_eq!(reads - before, 1);
-    assert!((64..=128).contains(&ahead), "{ahead} KiB");
+    assert!((64..=13 * 16).contains(&ahead), "{ahead} KiB");
 }
 
 #[test]
