@@ -189,7 +189,6 @@ const HEAVY_READING: usize = 8;
 const SCANS: u64 = 4;
 
 /// What was seen of a scenario.
-#[derive(Default)]
 struct Seen {
     /// One scan after another.
     scans: Vec<SeenBeside>,

@@ -155,17 +155,15 @@ impl BlockStore {
     ) -> Result<Vec<Buffer>, Error> {
         let shared = &self.inner.shared;
         let mut places = Vec::with_capacity(reads.len());
-        let mut operations = Vec::with_capacity(reads.len());
+        let mut requests = Vec::with_capacity(reads.len());
         for ExtentRead { reserved, offset, buffer } in reads {
             if !Arc::ptr_eq(shared, &reserved.shared) {
                 return Err(RequestError::WrongStore { table: reserved.space.to_string() }.into());
             }
             let offset = reserved.place(offset, buffer.len())?;
             places.push((reserved, offset));
-            operations.push((reserved, Operation::Read { offset, buffer }));
+            requests.push(reserved.request(class, Operation::Read { offset, buffer }));
         }
-        let requests: Vec<Request> =
-            operations.into_iter().map(|(of, operation)| of.request(class, operation)).collect();
         let count = requests.len() as u64;
         let perform = || shared.performer.perform_all(requests);
         let mut done = shared.perform_on_extents(class, count, perform)?;

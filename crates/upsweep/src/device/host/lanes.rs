@@ -67,7 +67,7 @@ impl Performer for LanePerformer {
         let lanes = self.lanes.upgrade().filter(|_| requests.len() > 1);
         match lanes.as_ref().and_then(|lanes| Some((lanes, lanes.take()?))) {
             Some((lanes, lane)) => lanes.perform(lane, requests),
-            None => requests.into_iter().map(|request| self.perform(request)).collect(),
+            None => self.alone.perform_all(requests),
         }
     }
 }

@@ -361,15 +361,15 @@ impl Ring {
         loop {
             self.reap(completions);
             let state = lock(&self.state);
-            let with_kernel = state.outstanding - state.waiting.len() - state.discards.len();
-            // Half of them make room for those that wait.
-            let count =
-                if state.waiting.is_empty() { with_kernel } else { with_kernel.div_ceil(2) };
             if state.outstanding == 0 {
                 return;
             }
+            let with_kernel = state.outstanding - state.waiting.len();
+            // Half of them make room for those that wait.
+            let count =
+                if state.waiting.is_empty() { with_kernel } else { with_kernel.div_ceil(2) };
             drop(state);
-            self.sleep(count.max(1), None);
+            self.sleep(count, None);
         }
     }
 
