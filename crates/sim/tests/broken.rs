@@ -1,9 +1,7 @@
 //! A simulator that cannot fail proves nothing: engines that are broken on purpose must be caught.
 //!
-//! The whole simulator is built with the feature `broken`, in a target folder of its own. Then each
-//! fault that it lists has to make it report a failure within [`SEEDS`] seeds.
+//! Each fault that the simulator lists has to make it report a failure within [`SEEDS`] seeds.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -11,28 +9,15 @@ use std::thread;
 /// Seeds within which a broken engine is caught.
 const SEEDS: &str = "50";
 
-/// The simulator, with engines that can be broken.
-fn build() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "upsweep-sim", "--features", "broken"])
-        .arg("--target-dir")
-        .arg(&target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo runs");
-    assert!(built.success(), "the simulator does not build with the feature `broken`");
-    target.join("debug/upsweep-sim")
-}
-
-fn simulate(simulator: &Path, arguments: &[&str]) -> Output {
+fn simulate(arguments: &[&str]) -> Output {
+    let simulator = env!("CARGO_BIN_EXE_upsweep-sim");
     Command::new(simulator).args(arguments).output().expect("the simulator runs")
 }
 
 /// What is wrong with a run of the simulator on a broken engine, if so.
-fn complaint(simulator: &Path, fault: &str) -> Option<String> {
+fn complaint(fault: &str) -> Option<String> {
     let seeds = ["--seed", "1", "--runs", SEEDS, "--steps", "1000", "--failures-max", "1"];
-    let run = simulate(simulator, &[&["--jobs", "1", "--break", fault][..], &seeds].concat());
+    let run = simulate(&[&["--jobs", "1", "--break", fault][..], &seeds].concat());
     let output = String::from_utf8_lossy(&run.stdout);
     let verdict = output.lines().last().unwrap_or_default();
     if run.status.success() {
@@ -44,8 +29,7 @@ fn complaint(simulator: &Path, fault: &str) -> Option<String> {
 
 #[test]
 fn broken_engines_are_caught() {
-    let simulator = build();
-    let list = simulate(&simulator, &["--list-faults"]);
+    let list = simulate(&["--list-faults"]);
     assert!(list.status.success(), "{list:?}");
     let list = String::from_utf8_lossy(&list.stdout);
     let faults: Vec<&str> = list.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
@@ -54,7 +38,7 @@ fn broken_engines_are_caught() {
     let try_the_rest = || {
         let mut complaints = Vec::new();
         while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-            complaints.extend(complaint(&simulator, fault));
+            complaints.extend(complaint(fault));
         }
         complaints
     };
