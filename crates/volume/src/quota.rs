@@ -27,6 +27,8 @@ const LEFT_PART: u64 = 64;
 /// With less than this part left, a sweep in the background shows what is superseded, so that
 /// writers need not wait for one.
 const SOON_PART: u64 = 8;
+/// Blocks that a volume can use: 8 EiB.
+const USED_MAX: u64 = (1 << 63) / BLOCK_BYTES;
 
 /// The payload that a volume keeps, in blocks.
 pub struct Used {
@@ -60,9 +62,10 @@ impl Used {
         batch.update(&self.table, &self.key, ADD_I64, &change.to_le_bytes());
     }
 
-    /// So many blocks are dead: that is recorded now.
+    /// So many blocks are dead: that is recorded now. If there were fewer, the record is wrong.
     pub fn let_go(&self, blocks: u64) {
-        self.blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let rest = |known: u64| Some(known.saturating_sub(blocks));
+        let _ = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
     /// Takes so many blocks, if a quota allows for that. They are given back unless they are kept.
@@ -126,10 +129,12 @@ impl Drop for TakenBlocks<'_> {
     }
 }
 
-/// The number in the record of what a volume uses.
+/// The number in the record of what a volume uses. So many blocks can be counted in bytes, and
+/// others added to them.
 pub fn decode(key: &[u8], value: &[u8]) -> Result<u64, Error> {
     let blocks = value.try_into().ok().map(i64::from_le_bytes);
-    blocks.and_then(|blocks| u64::try_from(blocks).ok()).ok_or_else(|| malformed(key))
+    let blocks = blocks.and_then(|blocks| u64::try_from(blocks).ok());
+    blocks.filter(|blocks| *blocks <= USED_MAX).ok_or_else(|| malformed(key))
 }
 
 impl Volumes {

@@ -69,6 +69,7 @@ fn a_record_that_does_not_fit_is_refused_by_name() {
         (b"walk/\0\0\0\x01", b"\xff\xff\xff\xff\xff\xff\xff\x7f"),
         (b"snapshot/\0\0\0\x07name", b"\x01\x01\x80\x20"),
         (b"settled", b"\0\0\0"),
+        (b"used/\0\0\0\x01", b"\0\0\0\0\0\0\x10\0"),
         (b"other", b""),
     ] {
         let reason = refusal("volumes/catalog", key, value).expect("refused");
