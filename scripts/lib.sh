@@ -10,6 +10,9 @@ step_name=
 # Finds what rustup and `cargo install` put in the home folder, even if the shell does not.
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
+# Many tests wait for files and for other programs, so more of them run than there are processors.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((4 * $(getconf _NPROCESSORS_ONLN)))}
+
 # step NAME COMMAND...: runs one step under a heading; if it fails, all ends and the name is shown.
 step() {
     step_name=$1
