@@ -49,7 +49,7 @@ impl Display for Stamp {
 }
 
 /// A physical address: a slot of a home, which holds one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Physical {
     /// The home. Numbers of homes are not used twice.
     pub home: u64,

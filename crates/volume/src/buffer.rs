@@ -25,9 +25,13 @@ pub struct Stretch {
 }
 
 impl Stretch {
+    pub fn slots(&self) -> u16 {
+        (self.data.len() / BLOCK) as u16
+    }
+
     /// The slot behind it, if it is in the home.
-    fn end(&self) -> Physical {
-        self.first.plus((self.data.len() / BLOCK) as u16)
+    pub fn end(&self) -> Physical {
+        self.first.plus(self.slots())
     }
 
     /// Its blocks from a slot on, up to so many.

@@ -55,6 +55,7 @@
 //! The design and its reasons are in `docs/decisions/0054-volumes-are-one-versioned-map.md`.
 
 mod address;
+mod ahead;
 mod buffer;
 mod catalog;
 mod changes;

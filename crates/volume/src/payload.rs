@@ -8,17 +8,20 @@
 //! Invariants: a segment that anyone reads or writes is not given back; a home's place is declared
 //! before anything that refers to its slots.
 
+mod writing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use upsweep::layers::device::{Buffer, Class, WriteMode};
+use upsweep::layers::device::WriteMode;
 use upsweep::layers::runtime::{BlockStore, ReservedExtent};
 use upsweep::layers::structures::modifiers::BIT_OR;
 use upsweep::{Batch, Durability, Store, Table};
 
 use crate::address::{BLOCK_BYTES, Physical};
+use crate::ahead::Ahead;
 use crate::buffer::{Stretch, WriteBuffer};
 use crate::error::Error;
 use crate::home_rows::{self, HomeRows, PartRow, key_of_dead, key_of_place};
@@ -69,6 +72,7 @@ pub struct State {
     /// First slots and lengths of what is being written past the buffer.
     in_flight: BTreeMap<Physical, u16>,
     buffer: WriteBuffer,
+    ahead: Ahead,
     /// Segments without homes, some of which may still be read.
     pub retired: Vec<Arc<ReservedExtent>>,
     /// Slots that a write took and did not use.
@@ -407,61 +411,6 @@ impl Payload {
         Ok(count)
     }
 
-    /// Writes what has been allocated for `data`, unless that is in the buffer, and what is due of
-    /// the buffer.
-    pub fn write(&self, allocation: &Allocation, data: &[u8]) -> Result<(), Error> {
-        self.write_due(&allocation.due, WriteMode::Cached)?;
-        if allocation.is_buffered {
-            return Ok(());
-        }
-        let pieces = &allocation.pieces;
-        let written = self.write_all(pieces, data, WriteMode::Cached);
-        let mut state = self.state.lock();
-        for piece in pieces {
-            state.in_flight.remove(&piece.first);
-            state.note_unflushed(&piece.place.segment);
-        }
-        drop(state);
-        self.written.notify_all();
-        written
-    }
-
-    /// Writes stretches of the buffer, which are in memory until then.
-    fn write_due(&self, due: &[Arc<Stretch>], mode: WriteMode) -> Result<(), Error> {
-        let mut all = Ok(());
-        for stretch in due {
-            let Place { segment, offset, .. } = &stretch.place;
-            let buffer = Buffer::copy_of(&stretch.data);
-            let written = segment.write(*offset, buffer, mode, Class::ForegroundWrite);
-            let mut state = self.state.lock();
-            state.buffer.end(stretch);
-            if mode == WriteMode::Cached {
-                state.note_unflushed(segment);
-            }
-            drop(state);
-            self.written.notify_all();
-            all = all.and(written.map(drop).map_err(Error::from));
-        }
-        all
-    }
-
-    fn write_all(&self, pieces: &[Piece], mut data: &[u8], mode: WriteMode) -> Result<(), Error> {
-        let mut rest = pieces;
-        while let Some(first) = rest.first() {
-            let follows = |pair: &[Piece]| {
-                Arc::ptr_eq(&pair[0].place.segment, &pair[1].place.segment)
-                    && pair[0].first.plus(pair[0].slots) == pair[1].first
-            };
-            let together = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
-            let slots: u64 = rest[..together].iter().map(|piece| u64::from(piece.slots)).sum();
-            let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
-            let Place { segment, offset, .. } = &first.place;
-            segment.write(*offset, Buffer::copy_of(now), mode, Class::ForegroundWrite)?;
-            (data, rest) = (later, &rest[together..]);
-        }
-        Ok(())
-    }
-
     /// Where the first of consecutive slots of a home are, once they have been written, or what
     /// they are, if that is in memory; `None` if no one needs the first one any more.
     pub fn find(&self, first: Physical, slots: u16) -> Option<Slot> {
@@ -487,26 +436,6 @@ impl Payload {
     pub fn is_living(&self, slot: Physical) -> bool {
         let state = self.state.lock();
         state.homes.get(&slot.home).is_some_and(|home| !home.dead.has(slot.slot))
-    }
-
-    /// Makes everything stable that was written before the call. What small writes have left in the
-    /// buffer goes to stable media at once, if the devices need no flush for anything else. There
-    /// is one call at a time: a later one would miss what an earlier one is flushing.
-    pub fn flush(&self) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        let others = state.buffer.being_written();
-        let due: Vec<Arc<Stretch>> = state.buffer.seal().into_iter().collect();
-        let is_alone = others.is_empty() && state.unflushed.is_empty();
-        drop(state);
-        let mode = if is_alone { WriteMode::Stable } else { WriteMode::Cached };
-        self.write_due(&due, mode)?;
-        let mut state = self.state.lock();
-        while state.buffer.has_any_of(&others) {
-            self.written.wait(&mut state);
-        }
-        let unflushed = std::mem::take(&mut state.unflushed);
-        drop(state);
-        unflushed.into_values().try_for_each(|segment| Ok(segment.flush()?))
     }
 }
 

@@ -1,0 +1,123 @@
+//! Writes of payload to the devices: past the buffer, and out of it.
+
+use std::sync::Arc;
+
+use upsweep::layers::device::{Buffer, Class, WriteMode};
+
+use super::{Allocation, Payload, Piece, Place, State};
+use crate::address::{BLOCK_BYTES, Physical};
+use crate::buffer::Stretch;
+use crate::error::Error;
+
+impl Payload {
+    /// Writes what has been allocated for `data`, unless that is in the buffer, and what is due of
+    /// the buffer.
+    pub fn write(&self, allocation: &Allocation, data: &[u8]) -> Result<(), Error> {
+        self.write_due(&allocation.due, WriteMode::Cached)?;
+        if allocation.is_buffered {
+            return Ok(());
+        }
+        let pieces = &allocation.pieces;
+        let written = self.write_all(pieces, data, WriteMode::Cached);
+        let mut state = self.state.lock();
+        for piece in pieces {
+            state.in_flight.remove(&piece.first);
+            state.note_unflushed(&piece.place.segment);
+        }
+        drop(state);
+        self.written.notify_all();
+        written
+    }
+
+    /// Writes stretches of the buffer, which are in memory until then.
+    pub(super) fn write_due(&self, due: &[Arc<Stretch>], mode: WriteMode) -> Result<(), Error> {
+        let mut all = Ok(());
+        for stretch in due {
+            all = all.and(self.write_stretch(stretch, 0, mode));
+        }
+        all
+    }
+
+    /// Writes a stretch of the buffer, and so many slots of zeros behind it.
+    fn write_stretch(&self, stretch: &Stretch, zeros: u16, mode: WriteMode) -> Result<(), Error> {
+        let Place { segment, offset, .. } = &stretch.place;
+        let zero_bytes = usize::from(zeros) * BLOCK_BYTES as usize;
+        let mut buffer = Buffer::recycled(stretch.data.len() + zero_bytes);
+        let (data, behind) = buffer.split_at_mut(stretch.data.len());
+        data.copy_from_slice(&stretch.data);
+        behind.fill(0);
+        self.await_zeros(stretch.first, stretch.slots());
+        let written = segment.write(*offset, buffer, mode, Class::ForegroundWrite);
+        let mut state = self.state.lock();
+        state.buffer.end(stretch);
+        if zeros > 0 {
+            state.ahead.end();
+        }
+        if mode == WriteMode::Cached {
+            state.note_unflushed(segment);
+        }
+        drop(state);
+        self.written.notify_all();
+        written.map(drop).map_err(Error::from)
+    }
+
+    /// Waits until no zeros are being written to slots.
+    fn await_zeros(&self, first: Physical, slots: u16) {
+        let mut state = self.state.lock();
+        while state.ahead.is_writing_to(first, slots) {
+            self.written.wait(&mut state);
+        }
+    }
+
+    fn write_all(&self, pieces: &[Piece], mut data: &[u8], mode: WriteMode) -> Result<(), Error> {
+        let mut rest = pieces;
+        while let Some(first) = rest.first() {
+            let follows = |pair: &[Piece]| {
+                Arc::ptr_eq(&pair[0].place.segment, &pair[1].place.segment)
+                    && pair[0].first.plus(pair[0].slots) == pair[1].first
+            };
+            let together = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
+            let slots: u64 = rest[..together].iter().map(|piece| u64::from(piece.slots)).sum();
+            let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
+            let Place { segment, offset, .. } = &first.place;
+            self.await_zeros(first.first, slots as u16);
+            segment.write(*offset, Buffer::copy_of(now), mode, Class::ForegroundWrite)?;
+            (data, rest) = (later, &rest[together..]);
+        }
+        Ok(())
+    }
+
+    /// Makes everything stable that was written before the call. What small writes have left in the
+    /// buffer goes to stable media at once, if the devices need no flush for anything else. There
+    /// is one call at a time: a later one would miss what an earlier one is flushing.
+    pub fn flush(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let others = state.buffer.being_written();
+        let due = state.buffer.seal();
+        let is_alone = others.is_empty() && state.unflushed.is_empty();
+        let zeros = due.as_ref().map_or(0, |stretch| self.zeros_behind(stretch, &mut state));
+        drop(state);
+        let mode = if is_alone { WriteMode::Stable } else { WriteMode::Cached };
+        due.map_or(Ok(()), |stretch| self.write_stretch(&stretch, zeros, mode))?;
+        let mut state = self.state.lock();
+        while state.buffer.has_any_of(&others) {
+            self.written.wait(&mut state);
+        }
+        let unflushed = std::mem::take(&mut state.unflushed);
+        drop(state);
+        unflushed.into_values().try_for_each(|segment| Ok(segment.flush()?))
+    }
+
+    /// How many slots of zeros a flush writes behind a stretch: none where slots behind it are
+    /// taken, and none on devices all of which have content.
+    fn zeros_behind(&self, stretch: &Stretch, state: &mut State) -> u16 {
+        let Physical { home, slot } = stretch.end();
+        let zeros = state.ahead.note(stretch, self.slots_per_home);
+        let is_last = state.open == Some((home, slot));
+        if zeros == 0 || !is_last || self.blocks().reservable_bytes().is_some() {
+            return 0;
+        }
+        state.ahead.begin(zeros);
+        zeros
+    }
+}
