@@ -12,7 +12,7 @@ use crate::buffer::Stretch;
 
 /// Parts end at multiples of this many slots: 256 KiB.
 const PART_SLOTS: u16 = 64;
-/// Behind a longer stretch, zeros cost more than they gain: 32 KiB.
+/// Longer stretches, beyond 32 KiB, get no zeros: few of them follow in a part.
 const STRETCH_SLOTS_MAX: u16 = 8;
 
 /// Where flushes have written.
@@ -20,8 +20,8 @@ const STRETCH_SLOTS_MAX: u16 = 8;
 pub struct Ahead {
     /// The slot behind what the last flush has written.
     flushed: Physical,
-    /// Slots of its home before this one have content, or are about to.
-    written: u16,
+    /// Whether slots of its home before this one get zeros has been decided.
+    decided: u16,
     /// The first slot to which zeros are being written, and how many.
     zeros: Option<(Physical, u16)>,
 }
@@ -32,22 +32,21 @@ impl Ahead {
     pub fn note(&mut self, stretch: &Stretch, slots_per_home: u16) -> u16 {
         let follows = stretch.first == self.flushed;
         if !follows {
-            self.written = 0;
+            self.decided = 0;
         }
         self.flushed = stretch.end();
         let end = self.flushed.slot;
-        let is_due = follows
-            && end > self.written
-            && stretch.slots() <= STRETCH_SLOTS_MAX
-            && self.zeros.is_none();
-        let until = if is_due { end.next_multiple_of(PART_SLOTS).min(slots_per_home) } else { end };
-        until - end
+        let is_small = stretch.slots() <= STRETCH_SLOTS_MAX;
+        if !follows || !is_small || end <= self.decided || self.zeros.is_some() {
+            return 0;
+        }
+        self.decided = end.next_multiple_of(PART_SLOTS).min(slots_per_home);
+        self.decided - end
     }
 
     /// So many slots of zeros are written behind the last stretch: nobody may write there until
     /// [`Ahead::end`].
     pub fn begin(&mut self, slots: u16) {
-        self.written = self.flushed.slot + slots;
         self.zeros = Some((self.flushed, slots));
     }
 

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use upsweep::layers::device::WriteMode;
 use upsweep::layers::runtime::{BlockStore, ReservedExtent};
 use upsweep::layers::structures::modifiers::BIT_OR;
 use upsweep::{Batch, Durability, Store, Table};
@@ -255,7 +254,7 @@ impl Payload {
                         state.leave(&allocation.pieces);
                         drop(state);
                         // Others rely on it.
-                        self.write_due(&allocation.due, WriteMode::Cached)?;
+                        self.write_due(&allocation.due)?;
                         return Err(error);
                     }
                 },
@@ -280,7 +279,7 @@ impl Payload {
     /// Takes note that what was allocated is not needed; writes what is due.
     pub fn leave(&self, allocation: &Allocation) -> Result<(), Error> {
         self.state.lock().leave(&allocation.pieces);
-        self.write_due(&allocation.due, WriteMode::Cached)
+        self.write_due(&allocation.due)
     }
 
     /// Opens the next home, in a segment of its own; what is left of the last one stays unused.

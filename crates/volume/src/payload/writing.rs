@@ -13,12 +13,12 @@ impl Payload {
     /// Writes what has been allocated for `data`, unless that is in the buffer, and what is due of
     /// the buffer.
     pub fn write(&self, allocation: &Allocation, data: &[u8]) -> Result<(), Error> {
-        self.write_due(&allocation.due, WriteMode::Cached)?;
+        self.write_due(&allocation.due)?;
         if allocation.is_buffered {
             return Ok(());
         }
         let pieces = &allocation.pieces;
-        let written = self.write_all(pieces, data, WriteMode::Cached);
+        let written = self.write_all(pieces, data);
         let mut state = self.state.lock();
         for piece in pieces {
             state.in_flight.remove(&piece.first);
@@ -30,10 +30,10 @@ impl Payload {
     }
 
     /// Writes stretches of the buffer, which are in memory until then.
-    pub(super) fn write_due(&self, due: &[Arc<Stretch>], mode: WriteMode) -> Result<(), Error> {
+    pub(super) fn write_due(&self, due: &[Arc<Stretch>]) -> Result<(), Error> {
         let mut all = Ok(());
         for stretch in due {
-            all = all.and(self.write_stretch(stretch, 0, mode));
+            all = all.and(self.write_stretch(stretch, 0, WriteMode::Cached));
         }
         all
     }
@@ -69,7 +69,7 @@ impl Payload {
         }
     }
 
-    fn write_all(&self, pieces: &[Piece], mut data: &[u8], mode: WriteMode) -> Result<(), Error> {
+    fn write_all(&self, pieces: &[Piece], mut data: &[u8]) -> Result<(), Error> {
         let mut rest = pieces;
         while let Some(first) = rest.first() {
             let follows = |pair: &[Piece]| {
@@ -81,7 +81,8 @@ impl Payload {
             let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
             let Place { segment, offset, .. } = &first.place;
             self.await_zeros(first.first, slots as u16);
-            segment.write(*offset, Buffer::copy_of(now), mode, Class::ForegroundWrite)?;
+            let (buffer, class) = (Buffer::copy_of(now), Class::ForegroundWrite);
+            segment.write(*offset, buffer, WriteMode::Cached, class)?;
             (data, rest) = (later, &rest[together..]);
         }
         Ok(())
