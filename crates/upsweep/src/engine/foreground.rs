@@ -26,23 +26,29 @@ impl ForegroundRequests {
 /// The same, as seen from time to time.
 #[derive(Default)]
 pub(super) struct RecentRequests {
-    begun: u64,
+    seen: ForegroundRequests,
     last_us: Option<u64>,
 }
 
 impl RecentRequests {
     /// Nothing is recent yet; there have been so many requests before.
     pub(super) fn since(begun: u64) -> Self {
-        Self { begun, last_us: None }
+        Self { seen: ForegroundRequests { begun, are_waiting: false }, last_us: None }
     }
 
-    /// Takes a look at `now_us`. If there are some now, or were not long ago: until when they count
-    /// as going on, in microseconds, should no other follow.
-    pub(super) fn look(&mut self, requests: ForegroundRequests, now_us: u64) -> Option<u64> {
-        let ForegroundRequests { begun, are_waiting } = requests;
-        if std::mem::replace(&mut self.begun, begun) != begun || are_waiting {
+    /// Takes a look at `now_us`. If there are some now, or were less than `quiet_us` ago: until
+    /// when they count as going on, in microseconds, should no other follow. Those that were
+    /// waiting at the last look count as having ended now.
+    pub(super) fn look(
+        &mut self,
+        requests: ForegroundRequests,
+        now_us: u64,
+        quiet_us: u64,
+    ) -> Option<u64> {
+        let before = std::mem::replace(&mut self.seen, requests);
+        if before.begun != requests.begun || before.are_waiting || requests.are_waiting {
             self.last_us = Some(now_us);
         }
-        self.last_us.map(|last_us| last_us + QUIET_US).filter(|until_us| now_us < *until_us)
+        self.last_us.map(|last_us| last_us + quiet_us).filter(|until_us| now_us < *until_us)
     }
 }

@@ -163,6 +163,7 @@ impl Core {
             self.tell_of_open_log();
         }
         self.views.pump(&mut self.base, &mut actions.views);
+        self.scans.pump(&mut self.base, self.views.queries());
         actions.scans.append(&mut self.scans.take_news());
         actions.requests.append(self.base.io.outgoing());
         actions.room |= self.base.waiters.take_news();

@@ -19,7 +19,8 @@ impl Core {
         let spills = self.spiller.goes_on().then_some(0);
         let of_sweep = spills.or_else(|| sweep.deadline_us(base, is_alone));
         let of_sweep = of_sweep.filter(|_| !base.gate.is_closed());
-        [base.journal.log().deadline_us(), of_sweep, again].into_iter().flatten().min()
+        let of_scans = self.scans.deadline_us();
+        [base.journal.log().deadline_us(), of_sweep, of_scans, again].into_iter().flatten().min()
     }
 
     fn is_sweep_active(&self) -> bool {

@@ -24,7 +24,7 @@ pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 use super::base::Base;
 use super::directory::BlockId;
 use super::flow::Flow;
-use super::foreground::{ForegroundRequests, RecentRequests};
+use super::foreground::{ForegroundRequests, QUIET_US, RecentRequests};
 use super::pipeline::Pipeline;
 use super::policy::{self, Figures};
 use super::spill_segments::Place;
@@ -165,7 +165,7 @@ impl Sweep {
     /// idle: what waits is only swept at the pace that something needs, or once there have been
     /// none for a while.
     pub(super) fn give_way_to(&mut self, base: &Base, requests: ForegroundRequests) {
-        let until_us = self.foreground.look(requests, base.now_us);
+        let until_us = self.foreground.look(requests, base.now_us, QUIET_US);
         let sweeps = base.config.sweep_when_idle && base.index.accepted() > base.swept_but_held();
         self.gives_way_until = until_us.filter(|_| sweeps);
     }

@@ -15,21 +15,21 @@ use crate::placement::Boundaries;
 
 /// Bytes of a request, and of all scans together.
 const REQUEST: usize = 16 << 10;
-const SHARE: usize = 64 << 10;
+pub(super) const SHARE: usize = 64 << 10;
 
 /// The base, its scans and its views.
-struct Reads {
-    ground: Ground,
-    scans: Scans,
+pub(super) struct Reads {
+    pub(super) ground: Ground,
+    pub(super) scans: Scans,
     views: Views,
     /// Of others.
-    queries: ForegroundRequests,
+    pub(super) queries: ForegroundRequests,
     /// The blocks of 4000 swept records, in key order.
     blocks: Vec<BlockId>,
 }
 
 impl Reads {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with_boundaries(&Boundaries::default())
     }
 
@@ -60,7 +60,13 @@ impl Reads {
     }
 
     /// Plans for a scan that has passed this block.
-    fn plan(&mut self, id: ScanId, behind: usize, reverse: bool, window_bytes: usize) -> Planned {
+    pub(super) fn plan(
+        &mut self,
+        id: ScanId,
+        behind: usize,
+        reverse: bool,
+        window_bytes: usize,
+    ) -> Planned {
         let behind = AheadOf::Key(self.key(behind));
         let request =
             AheadRequest { space: space(), behind: &behind, reverse, bound: None, window_bytes };
@@ -71,14 +77,20 @@ impl Reads {
         parts.iter().map(|part| part.key().into()).collect()
     }
 
-    fn end(&mut self, request: Request) {
+    /// The requests that are submitted now.
+    pub(super) fn requests(&mut self) -> Vec<Request> {
+        self.scans.pump(&mut self.ground.base, self.queries);
+        self.ground.requests()
+    }
+
+    pub(super) fn end(&mut self, request: Request) {
         let completion = self.ground.end(request);
         self.scans.read_done(&mut self.ground.base, completion);
     }
 
     /// Reads what was planned; the images, in order.
     fn read(&mut self, id: ScanId, planned: Planned) -> Vec<Option<AheadImage>> {
-        self.ground.requests().into_iter().for_each(|request| self.end(request));
+        self.requests().into_iter().for_each(|request| self.end(request));
         let arrived = self.scans.take_arrived(id);
         let image = |part: AheadPart| {
             let of_part = arrived.iter().find(|arrived| arrived.token == part.token);
@@ -99,7 +111,7 @@ impl Reads {
     }
 }
 
-fn offsets(requests: &[Request]) -> Vec<(u64, usize)> {
+pub(super) fn offsets(requests: &[Request]) -> Vec<(u64, usize)> {
     let read = |request: &Request| match &request.operation {
         Operation::Read { offset, buffer } => (*offset, buffer.len()),
         other => panic!("{other:?}"),
@@ -115,7 +127,7 @@ fn neighbours_are_read_by_long_requests_in_both_directions() {
         let count = reads.blocks.len();
         let first = if reverse { count - 1 } else { 0 };
         let planned = reads.plan(id, first, reverse, SHARE);
-        let requests = reads.ground.requests();
+        let requests = reads.requests();
         let expected: Vec<_> = if reverse {
             (0..count - 1).rev().map(|block| reads.key(block)).collect()
         } else {
@@ -145,7 +157,7 @@ fn requests_end_at_boundaries() {
         let mut reads = Reads::with_boundaries(&known);
         let id = reads.scans.begin(0);
         let planned = reads.plan(id, 0, false, SHARE);
-        let requests = offsets(&reads.ground.requests());
+        let requests = offsets(&reads.requests());
         assert_eq!(requests.len(), 2, "{requests:?}");
         let ends = requests.iter().map(|(offset, bytes)| offset + *bytes as u64);
         for ((start, bytes), end) in requests.iter().zip(ends) {
@@ -187,13 +199,13 @@ fn a_unit_is_read_once_although_its_blocks_are_not_in_order() {
     let planned = reads.plan(id, 0, false, SHARE);
     assert_eq!(Reads::keys(&planned.parts), [1, 2, 5, 6].map(|block| reads.key(block)));
     assert_eq!(planned.through, Some(reads.key(2)), "the next is still to be read");
-    let requests = reads.ground.requests();
+    let requests = reads.requests();
     assert_eq!(offsets(&requests), [(start, 16384)]);
     requests.into_iter().for_each(|request| reads.end(request));
     let planned = reads.plan(id, 2, false, SHARE);
     assert_eq!(Reads::keys(&planned.parts), [3, 4, 7, 8].map(|block| reads.key(block)));
     assert_eq!(planned.through, Some(reads.key(8)));
-    let requests = reads.ground.requests();
+    let requests = reads.requests();
     assert_eq!(offsets(&requests), [(start + 16384, 16384)]);
     requests.into_iter().for_each(|request| reads.end(request));
     let planned = reads.plan(id, 8, false, SHARE);
@@ -206,13 +218,13 @@ fn a_scan_is_no_further_ahead_than_it_wants_nor_than_its_share_permits() {
     let (one, other) = (reads.scans.begin(0), reads.scans.begin(0));
     assert!(reads.plan(one, 0, false, 0).parts.is_empty());
     let planned = reads.plan(one, 0, false, 2 * 4096);
-    let mut requests = reads.ground.requests();
+    let mut requests = reads.requests();
     assert_eq!(planned.parts.len(), requests.len(), "half of it is a request");
     assert!(reads.scans.bytes() <= 2 * 4096 && !planned.parts.is_empty());
     assert!(reads.plan(one, 0, false, 2 * 4096).parts.is_empty(), "it is there");
     if requests.len() < 2 {
         assert!(!reads.plan(one, 0, false, SHARE).parts.is_empty());
-        requests.extend(reads.ground.requests());
+        requests.extend(reads.requests());
     }
     assert_eq!(requests.len(), 2);
     assert!(reads.plan(one, 0, false, SHARE).parts.is_empty(), "two are in flight");
@@ -234,7 +246,7 @@ fn requests_of_a_scan_that_has_ended_count_until_they_complete() {
     let mut reads = Reads::new();
     let id = reads.scans.begin(0);
     let planned = reads.plan(id, 0, false, SHARE);
-    let mut requests = reads.ground.requests();
+    let mut requests = reads.requests();
     let bytes: usize = offsets(&requests).iter().map(|(_, bytes)| bytes).sum();
     assert_eq!((reads.scans.bytes(), planned.parts.is_empty()), (bytes, false));
     let first = requests.remove(0);
@@ -272,7 +284,7 @@ fn blocks_that_are_cached_or_out_of_bounds_are_not_read() {
     let low = reads.key(reads.blocks.len() - 3);
     let inside = [&low[..], b"!"].concat();
     let request = AheadRequest { behind: &behind, reverse: true, bound: Some(&inside), ..request };
-    reads.ground.requests().into_iter().for_each(|request| reads.end(request));
+    reads.requests().into_iter().for_each(|request| reads.end(request));
     let planned =
         reads.scans.plan(&mut reads.ground.base, id, &request, ForegroundRequests::default());
     let keys = [reads.key(reads.blocks.len() - 2), low];
@@ -327,7 +339,7 @@ fn an_image_that_is_not_what_was_expected_is_no_damage() {
     assert!(images[0].is_none() && images[1].is_some());
     assert_eq!(reads.ground.base.measured.damage().count(), 0);
     let planned = reads.plan(id, 10, false, SHARE);
-    for request in reads.ground.requests() {
+    for request in reads.requests() {
         let completion = reads.ground.fail(request, DeviceError::Failed { errno: 5 });
         reads.scans.read_done(&mut reads.ground.base, completion);
     }
@@ -368,7 +380,7 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
         reads.queries = ForegroundRequests { begun, are_waiting };
         reads.ground.base.now_us = now_us;
         let planned = reads.plan(id, 0, false, SHARE);
-        let requests = reads.ground.requests();
+        let requests = reads.requests();
         let count = requests.len();
         requests.into_iter().for_each(|request| reads.end(request));
         let held: BTreeMap<_, _> =
@@ -381,83 +393,8 @@ fn beside_queries_a_scan_has_fewer_requests_in_flight_until_they_are_over() {
     assert_eq!(requests(0, false, 1), 2);
     assert_eq!(requests(3, false, 2), 1);
     assert_eq!(requests(3, true, 5 * QUIET_US), 1, "as long as one waits");
-    assert_eq!(requests(3, false, 6 * QUIET_US - 1), 1);
-    assert_eq!(requests(3, false, 6 * QUIET_US), 2);
-    assert_eq!(requests(4, false, 7 * QUIET_US), 1);
-}
-
-#[test]
-fn scans_that_take_turns_have_as_many_requests_in_flight_as_one() {
-    for (beside, at_once) in [(false, 2), (true, 1)] {
-        let mut reads = Reads::new();
-        let config = &mut reads.ground.base.config;
-        config.scans_take_turns = true;
-        config.scan_requests_beside_queries = 1;
-        reads.queries.are_waiting = beside;
-        let scans = [0; 3].map(|begun| reads.scans.begin(begun));
-        let planned = scans.map(|id| reads.plan(id, 0, false, SHARE / 2));
-        let mut wanted: Vec<_> = planned.iter().flat_map(|of| &of.parts).map(|p| p.token).collect();
-        wanted.dedup();
-        assert_eq!(wanted.len(), 3 * at_once, "each has made all that it may");
-        let mut submitted = Vec::new();
-        loop {
-            let requests = reads.ground.requests();
-            assert!(requests.len() <= at_once);
-            submitted.extend(requests);
-            let Some(first) = submitted.pop() else { break };
-            let place = wanted.iter().position(|token| *token == first.token);
-            assert!(place.is_some_and(|place| place < at_once), "in the order of their turns");
-            wanted.retain(|token| *token != first.token);
-            reads.end(first);
-        }
-        assert!(wanted.is_empty());
-        let arrived = scans.map(|id| reads.scans.take_arrived(id).len());
-        assert_eq!(arrived, [at_once; 3]);
-    }
-}
-
-#[test]
-fn a_request_beside_queries_is_shorter_unless_several_scans_take_turns() {
-    for takes_turns in [false, true] {
-        let mut reads = Reads::new();
-        let config = &mut reads.ground.base.config;
-        config.scans_take_turns = takes_turns;
-        config.scan_requests_beside_queries = 1;
-        config.scan_request_bytes_beside_queries = 8192;
-        reads.queries.are_waiting = true;
-        let length = |reads: &mut Reads, id, behind| {
-            reads.plan(id, behind, false, SHARE / 2);
-            let requests = reads.ground.requests();
-            let lengths: Vec<_> = offsets(&requests).into_iter().map(|(_, bytes)| bytes).collect();
-            requests.into_iter().for_each(|request| reads.end(request));
-            lengths
-        };
-        let one = reads.scans.begin(0);
-        assert!(length(&mut reads, one, 0)[0] <= 8192);
-        let other = reads.scans.begin(0);
-        let lengths = length(&mut reads, other, 0);
-        assert_eq!(lengths[0] > 8192, takes_turns, "{lengths:?}");
-    }
-}
-
-#[test]
-fn what_waits_for_its_turn_is_withdrawn_when_its_scan_ends() {
-    let mut reads = Reads::new();
-    reads.ground.base.config.scans_take_turns = true;
-    reads.ground.base.config.scan_requests_beside_queries = 1;
-    reads.queries.are_waiting = true;
-    let (one, other) = (reads.scans.begin(0), reads.scans.begin(0));
-    let parts = [one, other].map(|id| reads.plan(id, 0, false, SHARE / 2).parts.len());
-    assert!(parts.iter().all(|parts| *parts > 0));
-    let in_flight = reads.ground.requests();
-    assert_eq!(in_flight.len(), 1);
-    reads.scans.end(&mut reads.ground.base, other);
-    let bytes: usize = offsets(&in_flight).iter().map(|(_, bytes)| bytes).sum();
-    assert_eq!(reads.scans.bytes(), bytes, "only that of the first counts");
-    in_flight.into_iter().for_each(|request| reads.end(request));
-    assert!(reads.ground.requests().is_empty() && reads.ground.base.io.is_idle());
-    assert_eq!(reads.ground.base.metrics.scan_read_bytes_total.get(), bytes as u64);
-    let third = reads.scans.begin(0);
-    reads.plan(third, 0, false, SHARE / 2);
-    assert_eq!(reads.ground.requests().len(), 1, "others are not held up");
+    assert_eq!(requests(3, false, 6 * QUIET_US), 1, "it may have ended just now");
+    assert_eq!(requests(3, false, 7 * QUIET_US - 1), 1);
+    assert_eq!(requests(3, false, 7 * QUIET_US), 2);
+    assert_eq!(requests(4, false, 8 * QUIET_US), 1);
 }

@@ -25,7 +25,7 @@ use crate::engine::base::Base;
 use crate::engine::cache::Image;
 use crate::engine::config::Config;
 use crate::engine::directory::BlockId;
-use crate::engine::foreground::{ForegroundRequests, RecentRequests};
+use crate::engine::foreground::{ForegroundRequests, QUIET_US, RecentRequests};
 use crate::engine::ids::SpaceId;
 use crate::engine::io::{IoKind, owner_of};
 use crate::log::Seq;
@@ -149,15 +149,28 @@ struct Progress {
     early: BTreeSet<Extent>,
 }
 
-/// How many requests a scan may have in flight, and how long they are at most. One that takes turns
-/// with others has long ones also beside queries: each begins with a seek.
-fn requests_max(config: &Config, is_beside: bool, has_turns: bool) -> (usize, usize) {
-    let (count, bytes) = match is_beside {
-        false => (config.scan_requests_in_flight, config.scan_request_bytes),
-        true => (config.scan_requests_beside_queries, config.scan_request_bytes_beside_queries),
+/// How many requests a scan may have in flight.
+fn requests_max(config: &Config, is_beside: bool) -> usize {
+    match is_beside {
+        false => config.scan_requests_in_flight,
+        true => config.scan_requests_beside_queries,
+    }
+}
+
+/// How long requests of a scan are at most. If its turns are rare, because of other scans or of
+/// queries, they are long also beside queries: each begins with a seek.
+fn request_bytes_max(
+    config: &Config,
+    is_beside: bool,
+    has_rare_turns: bool,
+    is_far_ahead: bool,
+) -> usize {
+    let bytes = match (is_beside, has_rare_turns, is_far_ahead) {
+        (false, ..) | (_, true, _) => config.scan_request_bytes,
+        (true, false, true) => config.scan_request_bytes_far_ahead,
+        (true, false, false) => config.scan_request_bytes_beside_queries,
     };
-    let bytes = if has_turns { config.scan_request_bytes } else { bytes };
-    (count, bytes as usize)
+    bytes as usize
 }
 
 /// The scans that read ahead.
@@ -201,6 +214,16 @@ impl Scans {
         self.scans.remove(&id);
     }
 
+    /// Submits the requests whose turn it is.
+    pub(in crate::engine) fn pump(&mut self, base: &mut Base, queries: ForegroundRequests) {
+        self.turns.pump(base, queries);
+    }
+
+    /// When the next pump has something to submit even if nothing happens, in microseconds.
+    pub(in crate::engine) fn deadline_us(&self) -> Option<u64> {
+        self.turns.deadline_us()
+    }
+
     /// What has been read for a scan since the last call, which it now holds.
     pub(in crate::engine) fn take_arrived(&mut self, id: ScanId) -> Vec<Arrived> {
         self.scans.get_mut(&id).map(|scan| std::mem::take(&mut scan.arrived)).unwrap_or_default()
@@ -238,8 +261,8 @@ impl Scans {
     /// Requests the next blocks of a scan, if it is far enough from where it wants to be for a
     /// request of full length, and memory and requests in flight permit it: fewer if there were
     /// reads of queries since the last plans, or are some. They are submitted at the next pump, or
-    /// where scans take turns, when those of others have completed. Cost: a search of the directory
-    /// for each block, at most 256.
+    /// where scans take turns, in their turn. Cost: a search of the directory for each block, at
+    /// most 256.
     pub(in crate::engine) fn plan(
         &mut self,
         base: &mut Base,
@@ -248,14 +271,16 @@ impl Scans {
         queries: ForegroundRequests,
     ) -> Planned {
         let count = self.scans.len().max(1);
-        let is_beside = self.queries.look(queries, base.now_us).is_some();
-        let takes_turns = base.config.scans_take_turns;
-        let (requests_max, bytes_max) =
-            requests_max(&base.config, is_beside, takes_turns && count > 1);
-        self.turns.limit(base, takes_turns.then_some(requests_max));
+        let is_beside = self.queries.look(queries, base.now_us, QUIET_US).is_some();
         let Some(scan) = self.scans.get_mut(&id) else { return Planned::default() };
         let config = &base.config;
+        let takes_turns = config.scans_take_turns;
+        let requests_max = requests_max(config, is_beside);
+        self.turns.limit(takes_turns.then_some(requests_max));
         let window = request.window_bytes.min(config.scan_bytes_max / count);
+        let has_rare_turns = takes_turns && (count > 1 || self.turns.is_contended());
+        let is_far_ahead = scan.bytes > window / 2;
+        let bytes_max = request_bytes_max(config, is_beside, has_rare_turns, is_far_ahead);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
         let request_bytes = bytes_max.min(window / 2);
         let slots = requests_max.saturating_sub(scan.in_flight);
@@ -305,7 +330,8 @@ impl Scans {
             let read = base.io.read_request(IoKind::ScanRead, owner, extent);
             let token = read.token;
             self.note_read(id, token, extent);
-            self.turns.wait(Waiting { scan: id, bytes: joint.bytes(), request: read });
+            let waiting = Waiting { scan: id, bytes: joint.bytes(), request: read };
+            self.turns.wait(base, waiting);
             for index in inside {
                 let (block, extent) = next.blocks[*index];
                 let start = (extent.offset - joint.start) as usize;
@@ -314,7 +340,6 @@ impl Scans {
                 parts[*index] = Some(AheadPart { token, request_bytes, extent, start, expected });
             }
         }
-        self.turns.submit(base);
         let mut early = BTreeSet::new();
         if let Some(first) = parts.iter().position(Option::is_none) {
             early.extend(parts[first..].iter().flatten().map(|part| part.extent));
@@ -340,7 +365,7 @@ impl Scans {
     pub(in crate::engine) fn read_done(&mut self, base: &mut Base, completion: Completion) {
         let listed = self.reads.remove(&completion.token);
         let (id, device, bytes) = listed.expect("a scan's read is listed");
-        self.turns.completed(base, device);
+        self.turns.completed(device);
         let buffer = completion.buffer.filter(|_| completion.result.is_ok());
         let Some(scan) = self.scans.get_mut(&id) else {
             self.bytes -= bytes;

@@ -5,21 +5,43 @@
 //! and they are submitted in this order as others complete. On other devices all are submitted at
 //! once.
 //!
-//! Invariant: if requests wait for a device, one of a scan is in flight there.
+//! Scans and queries take turns, too. When no request of a scan is in flight any more, queries have
+//! the drive as long as one of them waits for a read or another begins within [`GAP_US`], but no
+//! longer than three times the time that the last request of a scan took. So reads that follow each
+//! other do not each wait for a request of a scan, and the head seeks less often. If they had it
+//! longer than that request took, the next one of a scan is long. (Anticipatory scheduling: Iyer
+//! and Druschel, SOSP 2001.)
+//!
+//! Invariant: if requests wait for a device, one of a scan is in flight there, or queries have it
+//! until a certain time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::ahead::ScanId;
 use crate::device::{DeviceId, Request, Token};
 use crate::engine::base::Base;
+use crate::engine::foreground::{ForegroundRequests, RecentRequests};
+
+/// For how long queries keep a drive after a read, in microseconds: enough for a caller to process
+/// what it has read and to read again, and short beside a seek.
+const GAP_US: u64 = 500;
+
+/// Queries have a drive for so many times the time that a request of a scan took, at most: scans
+/// have it for a quarter of the time at least.
+const QUERIES_TIMES: u64 = 3;
 
 /// Requests of scans that wait for their turn, and how many are in flight.
 #[derive(Default)]
 pub(super) struct Turns {
     waiting: VecDeque<Waiting>,
-    in_flight: BTreeMap<DeviceId, usize>,
+    devices: BTreeMap<DeviceId, Device>,
     /// How many may be in flight on each device, if that is limited.
     in_flight_max: Option<usize>,
+    queries: RecentRequests,
+    /// Whether the last turn of queries was longer than the request of a scan before it.
+    is_contended: bool,
+    /// When the turn of queries ends for which requests wait, in microseconds.
+    until_us: Option<u64>,
 }
 
 /// A request that waits for its turn.
@@ -31,37 +53,94 @@ pub(super) struct Waiting {
     pub(super) request: Request,
 }
 
+/// Requests of scans to a device.
+#[derive(Default)]
+struct Device {
+    in_flight: usize,
+    /// When the last one was submitted, in microseconds.
+    submitted_us: u64,
+    /// Whether one has completed since the last pump, so that a turn of queries may begin.
+    has_completed: bool,
+    /// When it has, and for how long it was in flight, in microseconds.
+    completed_us: u64,
+    took_us: u64,
+    /// When queries were last seen to have the device.
+    queries_us: u64,
+}
+
+impl Device {
+    fn submit(&mut self, base: &mut Base, waiting: Waiting) {
+        self.in_flight += 1;
+        self.submitted_us = base.now_us;
+        base.metrics.scan_read_bytes_total.add(waiting.bytes as u64);
+        base.io.send(waiting.request);
+    }
+}
+
 impl Turns {
-    /// A scan has made a request: it is submitted in its turn.
-    pub(super) fn wait(&mut self, waiting: Waiting) {
-        self.waiting.push_back(waiting);
-    }
-
-    /// From now on so many requests may be in flight on each device; `None` for any number.
-    pub(super) fn limit(&mut self, base: &mut Base, in_flight_max: Option<usize>) {
-        self.in_flight_max = in_flight_max;
-        self.submit(base);
-    }
-
-    /// Submits what may be in flight.
-    pub(super) fn submit(&mut self, base: &mut Base) {
-        let in_flight_max = self.in_flight_max.unwrap_or(usize::MAX).max(1);
-        for next in std::mem::take(&mut self.waiting) {
-            let in_flight = self.in_flight.entry(next.request.device).or_default();
-            if *in_flight < in_flight_max {
-                *in_flight += 1;
-                base.metrics.scan_read_bytes_total.add(next.bytes as u64);
-                base.io.send(next.request);
-            } else {
-                self.waiting.push_back(next);
-            }
+    /// A scan has made a request: where scans take turns it is submitted in its turn, at the next
+    /// pump at the earliest, and at once elsewhere.
+    pub(super) fn wait(&mut self, base: &mut Base, waiting: Waiting) {
+        if self.in_flight_max.is_some() {
+            self.waiting.push_back(waiting);
+        } else {
+            let device = self.devices.entry(waiting.request.device).or_default();
+            device.submit(base, waiting);
         }
     }
 
+    /// From now on so many requests may be in flight on each device; `None` for any number.
+    pub(super) fn limit(&mut self, in_flight_max: Option<usize>) {
+        self.in_flight_max = in_flight_max;
+    }
+
+    /// Submits what may be in flight where scans take turns.
+    pub(super) fn pump(&mut self, base: &mut Base, queries: ForegroundRequests) {
+        let now_us = base.now_us;
+        let queries_us = self.queries.look(queries, now_us, GAP_US);
+        let queries_us = queries_us.unwrap_or(0);
+        let in_flight_max = self.in_flight_max.unwrap_or(usize::MAX).max(1);
+        self.until_us = None;
+        for device in self.devices.values_mut() {
+            if std::mem::take(&mut device.has_completed) {
+                device.completed_us = now_us;
+                device.took_us = now_us - device.submitted_us;
+                device.queries_us = now_us;
+            }
+        }
+        for next in std::mem::take(&mut self.waiting) {
+            let device = self.devices.entry(next.request.device).or_default();
+            let until_us = device.completed_us + QUERIES_TIMES * device.took_us;
+            let until_us = until_us.min(queries_us);
+            let is_theirs = device.in_flight == 0 && now_us < until_us;
+            if !is_theirs && device.in_flight < in_flight_max {
+                self.is_contended = device.queries_us - device.completed_us > device.took_us;
+                device.submit(base, next);
+                continue;
+            }
+            if is_theirs {
+                device.queries_us = now_us;
+                self.until_us = Some(self.until_us.map_or(until_us, |first| first.min(until_us)));
+            }
+            self.waiting.push_back(next);
+        }
+    }
+
+    /// Whether queries use a drive so much that scans seldom have their turn, and should use it.
+    pub(super) fn is_contended(&self) -> bool {
+        self.is_contended
+    }
+
+    /// When the next pump has something to submit even if nothing happens, in microseconds.
+    pub(super) fn deadline_us(&self) -> Option<u64> {
+        self.until_us
+    }
+
     /// A request that was submitted to this device has completed.
-    pub(super) fn completed(&mut self, base: &mut Base, device: DeviceId) {
-        *self.in_flight.get_mut(&device).expect("one is in flight there") -= 1;
-        self.submit(base);
+    pub(super) fn completed(&mut self, device: DeviceId) {
+        let device = self.devices.get_mut(&device).expect("one is in flight there");
+        device.in_flight -= 1;
+        device.has_completed = true;
     }
 
     /// Withdraws the requests of a scan that wait.

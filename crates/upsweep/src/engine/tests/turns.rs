@@ -1,0 +1,205 @@
+//! Scans and queries on a rotating drive: whose turn it is, and how much a scan reads in its own.
+
+use super::ahead::{Reads, SHARE, offsets};
+use crate::device::Request;
+use crate::engine::foreground::ForegroundRequests;
+
+/// A drive on which scans take turns, with one request beside queries.
+fn on_a_drive() -> Reads {
+    let mut reads = Reads::new();
+    let config = &mut reads.ground.base.config;
+    config.scans_take_turns = true;
+    config.scan_requests_beside_queries = 1;
+    reads
+}
+
+/// What is submitted at a time, if so many queries have read, and one waits or not.
+fn at(reads: &mut Reads, now_us: u64, begun: u64, are_waiting: bool) -> Vec<Request> {
+    reads.ground.base.now_us = now_us;
+    reads.queries = ForegroundRequests { begun, are_waiting };
+    reads.requests()
+}
+
+/// A scan whose first request took 5 ms, until now, and a query that waits.
+fn scan_beside_a_query(takes_turns: bool) -> (Reads, u64) {
+    let mut reads = on_a_drive();
+    reads.ground.base.config.scans_take_turns = takes_turns;
+    let now_us = 1_000_000;
+    reads.queries.are_waiting = true;
+    let id = reads.scans.begin(0);
+    reads.plan(id, 0, false, SHARE);
+    let first = at(&mut reads, now_us - 5_000, 1, true);
+    assert_eq!(first.len(), 1, "nothing was submitted before");
+    reads.ground.base.now_us = now_us;
+    first.into_iter().for_each(|request| reads.end(request));
+    assert!(!reads.plan(id, 3, false, SHARE).parts.is_empty());
+    (reads, now_us)
+}
+
+#[test]
+fn after_a_request_of_a_scan_queries_have_a_drive_while_they_follow_each_other() {
+    let (mut reads, start_us) = scan_beside_a_query(true);
+    let mut held_until = |after_us, begun, are_waiting| {
+        let requests = at(&mut reads, start_us + after_us, begun, are_waiting);
+        let until_us = reads.scans.deadline_us().map(|until_us| until_us - start_us);
+        assert_ne!(requests.is_empty(), until_us.is_none());
+        until_us
+    };
+    assert_eq!(held_until(0, 1, true), Some(500));
+    assert_eq!(held_until(3_000, 1, true), Some(3_500), "it still waits");
+    assert_eq!(held_until(4_500, 1, false), Some(5_000), "it has ended just now");
+    assert_eq!(held_until(4_999, 2, true), Some(5_499), "another follows");
+    assert_eq!(held_until(7_000, 2, false), Some(7_500));
+    assert_eq!(held_until(7_400, 3, false), Some(7_900), "one that was fast");
+    assert_eq!(held_until(7_900, 3, false), None, "no other follows");
+}
+
+#[test]
+fn queries_have_a_drive_no_longer_than_three_times_the_time_of_a_request_of_a_scan() {
+    let (mut reads, start_us) = scan_beside_a_query(true);
+    for after_us in (0..15_000).step_by(500) {
+        assert!(at(&mut reads, start_us + after_us, 1, true).is_empty(), "{after_us}");
+    }
+    assert_eq!(reads.scans.deadline_us(), Some(start_us + 15_000));
+    assert_eq!(at(&mut reads, start_us + 15_000, 1, true).len(), 1);
+    assert_eq!(reads.scans.deadline_us(), None);
+}
+
+#[test]
+fn after_a_long_turn_of_queries_the_request_of_a_scan_is_long() {
+    for (turn_us, is_long) in [(4_000, false), (9_000, true)] {
+        let (mut reads, start_us) = scan_beside_a_query(true);
+        let mut requests = Vec::new();
+        for after_us in (0..turn_us).step_by(500) {
+            requests.extend(at(&mut reads, start_us + after_us, 1, true));
+        }
+        assert!(requests.is_empty(), "queries have the drive for {turn_us} us");
+        let mut now_us = start_us + turn_us;
+        requests.extend(at(&mut reads, now_us, 1, false));
+        now_us += 500;
+        requests.extend(at(&mut reads, now_us, 1, false));
+        assert_eq!(requests.len(), 1);
+        requests.into_iter().for_each(|request| reads.end(request));
+        reads.ground.base.config.scan_request_bytes_beside_queries = 8192;
+        let id = reads.scans.take_news()[0];
+        reads.plan(id, 6, false, SHARE);
+        let requests = at(&mut reads, now_us + 60_000, 1, false);
+        assert_eq!(offsets(&requests)[0].1 > 8192, is_long, "{turn_us}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_one_drive_serves_scans_and_queries_at_the_same_time() {
+    let (mut reads, start_us) = scan_beside_a_query(false);
+    assert_eq!(at(&mut reads, start_us, 1, true).len(), 1);
+    assert_eq!(reads.scans.deadline_us(), None);
+}
+
+#[test]
+fn nothing_is_due_when_the_scan_that_waited_has_ended() {
+    let (mut reads, start_us) = scan_beside_a_query(true);
+    assert!(at(&mut reads, start_us, 1, true).is_empty());
+    let id = reads.scans.take_news()[0];
+    reads.scans.end(&mut reads.ground.base, id);
+    assert!(at(&mut reads, start_us + 1, 1, true).is_empty());
+    assert_eq!(reads.scans.deadline_us(), None);
+    assert!(reads.ground.base.io.is_idle());
+}
+
+#[test]
+fn a_scan_that_is_far_ahead_has_shorter_requests_beside_queries() {
+    for is_beside in [true, false] {
+        let mut reads = on_a_drive();
+        reads.ground.base.config.scan_request_bytes_far_ahead = 8192;
+        let window_bytes = reads.ground.base.config.scan_window_bytes();
+        reads.queries.are_waiting = is_beside;
+        let id = reads.scans.begin(0);
+        let (mut behind, mut lengths) = (0, Vec::new());
+        loop {
+            let ahead_bytes = reads.scans.bytes();
+            behind += reads.plan(id, behind, false, window_bytes).parts.len();
+            let requests = reads.requests();
+            if requests.is_empty() {
+                break;
+            }
+            let is_far_ahead = ahead_bytes > window_bytes / 2;
+            lengths.extend(offsets(&requests).iter().map(|(_, bytes)| (is_far_ahead, *bytes)));
+            requests.into_iter().for_each(|request| reads.end(request));
+        }
+        let (far_ahead, others): (Vec<_>, Vec<_>) = lengths.into_iter().partition(|one| one.0);
+        assert!(others.len() > 1 && others.iter().all(|(_, bytes)| *bytes == 16 << 10));
+        let length = if is_beside { 8192 } else { 16 << 10 };
+        assert!(!far_ahead.is_empty() && far_ahead.iter().all(|(_, bytes)| *bytes == length));
+    }
+}
+
+#[test]
+fn scans_that_take_turns_have_as_many_requests_in_flight_as_one() {
+    for (beside, at_once) in [(false, 2), (true, 1)] {
+        let mut reads = on_a_drive();
+        reads.queries.are_waiting = beside;
+        let scans = [0; 3].map(|begun| reads.scans.begin(begun));
+        let planned = scans.map(|id| reads.plan(id, 0, false, SHARE / 2));
+        let mut wanted: Vec<_> = planned.iter().flat_map(|of| &of.parts).map(|p| p.token).collect();
+        wanted.dedup();
+        assert_eq!(wanted.len(), 3 * at_once, "each has made all that it may");
+        let mut submitted = Vec::new();
+        loop {
+            let requests = reads.requests();
+            assert!(requests.len() <= at_once);
+            submitted.extend(requests);
+            let Some(first) = submitted.pop() else { break };
+            let place = wanted.iter().position(|token| *token == first.token);
+            assert!(place.is_some_and(|place| place < at_once), "in the order of their turns");
+            wanted.retain(|token| *token != first.token);
+            reads.end(first);
+        }
+        assert!(wanted.is_empty());
+        let arrived = scans.map(|id| reads.scans.take_arrived(id).len());
+        assert_eq!(arrived, [at_once; 3]);
+    }
+}
+
+#[test]
+fn a_request_beside_queries_is_shorter_unless_several_scans_take_turns() {
+    for takes_turns in [false, true] {
+        let mut reads = Reads::new();
+        let config = &mut reads.ground.base.config;
+        config.scans_take_turns = takes_turns;
+        config.scan_requests_beside_queries = 1;
+        config.scan_request_bytes_beside_queries = 8192;
+        reads.queries.are_waiting = true;
+        let length = |reads: &mut Reads, id, behind| {
+            reads.plan(id, behind, false, SHARE / 2);
+            let requests = reads.requests();
+            let lengths: Vec<_> = offsets(&requests).into_iter().map(|(_, bytes)| bytes).collect();
+            requests.into_iter().for_each(|request| reads.end(request));
+            lengths
+        };
+        let one = reads.scans.begin(0);
+        assert!(length(&mut reads, one, 0)[0] <= 8192);
+        let other = reads.scans.begin(0);
+        let lengths = length(&mut reads, other, 0);
+        assert_eq!(lengths[0] > 8192, takes_turns, "{lengths:?}");
+    }
+}
+
+#[test]
+fn what_waits_for_its_turn_is_withdrawn_when_its_scan_ends() {
+    let mut reads = on_a_drive();
+    reads.queries.are_waiting = true;
+    let (one, other) = (reads.scans.begin(0), reads.scans.begin(0));
+    let parts = [one, other].map(|id| reads.plan(id, 0, false, SHARE / 2).parts.len());
+    assert!(parts.iter().all(|parts| *parts > 0));
+    let in_flight = reads.requests();
+    assert_eq!(in_flight.len(), 1);
+    reads.scans.end(&mut reads.ground.base, other);
+    let bytes: usize = offsets(&in_flight).iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(reads.scans.bytes(), bytes, "only that of the first counts");
+    in_flight.into_iter().for_each(|request| reads.end(request));
+    assert!(reads.requests().is_empty() && reads.ground.base.io.is_idle());
+    assert_eq!(reads.ground.base.metrics.scan_read_bytes_total.get(), bytes as u64);
+    let third = reads.scans.begin(0);
+    reads.plan(third, 0, false, SHARE / 2);
+    assert_eq!(reads.requests().len(), 1, "others are not held up");
+}
