@@ -26,8 +26,7 @@ use crate::engine::foreground::{ForegroundRequests, RecentRequests};
 /// what it has read and to read again, and short beside a seek.
 const GAP_US: u64 = 500;
 
-/// Queries have a drive for so many times the time that a request of a scan took, at most: scans
-/// have it for a quarter of the time at least.
+/// Queries have a drive at most so many times as long as a request of a scan was under way.
 const QUERIES_TIMES: u64 = 3;
 
 /// Requests of scans that wait for their turn, and how many are in flight.
