@@ -338,9 +338,8 @@ const UPDATES: &str = "\
     when it is logged, on a drive of its own. The sweep, which writes the pages, leaves the drive \
     to those who read as long as there is room for changes, with and without a profile. How fast \
     the paper's query processes what it reads is not known, and 10 MB/s is an assumption. A \
-    single client that does not think, with most of its pages in memory, is slower beside a query \
-    that only reads: it seldom reads twice in a row, so that nearly each read waits for a request \
-    of the scan.";
+    single client that does not think, with a cache of 64 MB, is slower beside a query that only \
+    reads.";
 
 fn times(
     name: &str,
