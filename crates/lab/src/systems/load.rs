@@ -240,14 +240,26 @@ pub(crate) struct Beside {
     pub(crate) us_min: u64,
 }
 
-/// Latencies of operations, in microseconds, ascending.
+/// Latencies of operations, in microseconds, ascending, each with the time at which the operation
+/// ended, since the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Latencies(Vec<u64>);
+pub(crate) struct Latencies(Vec<(u64, u64)>);
 
 impl Latencies {
-    fn of(mut us: Vec<u64>) -> Self {
+    fn of(mut us: Vec<(u64, u64)>) -> Self {
         us.sort_unstable();
         Self(us)
+    }
+
+    /// Those of operations that ended until this time.
+    fn until(&self, us: u64) -> Self {
+        Self(self.0.iter().filter(|(_, end_us)| *end_us <= us).copied().collect())
+    }
+
+    /// These, and others since this time.
+    fn and(self, us: u64, others: Self) -> Self {
+        let later = others.0.into_iter().map(|(latency_us, end_us)| (latency_us, us + end_us));
+        Self::of(self.0.into_iter().chain(later).collect())
     }
 
     /// How many operations they are of.
@@ -257,13 +269,13 @@ impl Latencies {
 
     /// Their mean, in milliseconds, if there are any.
     pub(crate) fn mean_ms(&self) -> Option<f64> {
-        let sum: u64 = self.0.iter().sum();
+        let sum: u64 = self.0.iter().map(|(us, _)| us).sum();
         (self.count() > 0).then(|| sum as f64 / self.count() as f64 / 1e3)
     }
 
     /// The latency within which 99 % of the operations ended, in milliseconds, if there are any.
     pub(crate) fn p99_ms(&self) -> Option<f64> {
-        self.0.get(self.count() * 99 / 100).map(|us| *us as f64 / 1e3)
+        self.0.get(self.count() * 99 / 100).map(|(us, _)| *us as f64 / 1e3)
     }
 }
 
@@ -284,13 +296,30 @@ impl SeenBeside {
         self.last.count() as f64 / self.seconds
     }
 
-    /// This and what was seen another time.
+    /// What was seen until so many turns had ended; `None` if fewer have.
+    pub(crate) fn until(&self, turns: usize) -> Option<Self> {
+        let mut ends_us: Vec<u64> = self.last.0.iter().map(|(_, end_us)| *end_us).collect();
+        ends_us.sort_unstable();
+        let us = turns.checked_sub(1).map_or(Some(0), |last| ends_us.get(last).copied())?;
+        let (first, last) = (self.first.until(us), self.last.until(us));
+        Some(Self { seconds: us as f64 / 1e6, first, last })
+    }
+
+    /// Turns that have ended at these times, in microseconds, without first operations.
+    #[cfg(test)]
+    pub(crate) fn of_turns(ends_us: &[u64]) -> Self {
+        let seconds = ends_us.last().map_or(0.0, |us| *us as f64 / 1e6);
+        let last = Latencies::of(ends_us.iter().map(|us| (1, *us)).collect());
+        Self { seconds, last, ..Self::default() }
+    }
+
+    /// This and what was seen after it.
     pub(crate) fn and(self, other: Self) -> Self {
-        let both = |one: Latencies, other: Latencies| Latencies::of([one.0, other.0].concat());
+        let us = (self.seconds * 1e6).round() as u64;
         Self {
             seconds: self.seconds + other.seconds,
-            first: both(self.first, other.first),
-            last: both(self.last, other.last),
+            first: self.first.and(us, other.first),
+            last: self.last.and(us, other.last),
         }
     }
 }
@@ -320,9 +349,10 @@ struct Turns<O> {
     submitted: u64,
     /// Turns by the number of the first operation under way of each.
     turns: BTreeMap<u64, Rest<O>>,
-    /// Latencies of the first operations, and of the last ones of each turn, that have ended.
-    first_us: Vec<u64>,
-    last_us: Vec<u64>,
+    /// Latencies of the first operations, and of the last ones of each turn, that have ended, and
+    /// when they did.
+    first_us: Vec<(u64, u64)>,
+    last_us: Vec<(u64, u64)>,
 }
 
 impl<O> Turns<O> {
@@ -362,7 +392,7 @@ impl<O> Turns<O> {
         let Some(mut rest) = self.turns.remove(&turn) else { return false };
         let is_over = rest.last.is_empty();
         let latencies_us = if is_over { &mut self.last_us } else { &mut self.first_us };
-        latencies_us.push(now_us - rest.since_us);
+        latencies_us.push((now_us - rest.since_us, now_us));
         if !is_over {
             rest.since_us = now_us;
             self.go_on(system, rest);
@@ -432,8 +462,10 @@ impl Beside {
             }
         }
         let seconds = (system.now_us() - from_us) as f64 / 1e6;
-        let (first, last) = (Latencies::of(turns.first_us), Latencies::of(turns.last_us));
-        Ok(SeenBeside { seconds, first, last })
+        let since = |all: Vec<(u64, u64)>| {
+            Latencies::of(all.into_iter().map(|(us, end_us)| (us, end_us - from_us)).collect())
+        };
+        Ok(SeenBeside { seconds, first: since(turns.first_us), last: since(turns.last_us) })
     }
 }
 
@@ -550,6 +582,10 @@ mod tests {
         assert!(arriving.last.p99_ms() >= arriving.last.mean_ms());
     }
 
+    fn us_of(latencies: &Latencies) -> Vec<u64> {
+        latencies.0.iter().map(|(us, _)| *us).collect()
+    }
+
     /// Turns of terminals without a caller: a first operation of 200 us, a last one of 300 us.
     fn turns(others: Others, us_min: u64) -> (SeenBeside, Line) {
         let (mut line, beside) = (Line::default(), Beside { callers: 0, others, us_min });
@@ -561,8 +597,8 @@ mod tests {
     #[test]
     fn a_terminal_thinks_when_the_last_operation_of_its_turn_has_ended() {
         let (seen, _) = turns(Others::Terminals(1, 0.0), 10_000);
-        assert_eq!(seen.first, Latencies(vec![200; 20]));
-        assert_eq!((seen.last, seen.seconds), (Latencies(vec![300; 20]), 0.01));
+        assert_eq!(us_of(&seen.first), [200; 20]);
+        assert_eq!((us_of(&seen.last), seen.seconds), (vec![300; 20], 0.01));
         let (seen, line) = turns(Others::Terminals(1, 1500.0), 1_000_000);
         // Each is submitted when the one before it has ended, so that nothing waits.
         assert!(seen.first.p99_ms() == Some(0.2) && seen.last.p99_ms() == Some(0.3), "{seen:?}");
@@ -594,23 +630,35 @@ mod tests {
         let mut random = Random::new(1, "turns");
         let seen = beside.run(&mut line, std::iter::empty(), next, &mut random).expect("it ends");
         // One after another, then one behind the other on the line; six turns of 1.5 ms.
-        assert_eq!(seen.first, Latencies([vec![100; 6], vec![200; 6]].concat()));
-        assert_eq!(seen.last, Latencies(vec![1200; 6]));
+        assert_eq!(us_of(&seen.first), [vec![100; 6], vec![200; 6]].concat());
+        assert_eq!(us_of(&seen.last), [1200; 6]);
         let begun: Vec<u64> = line.begun.iter().take(6).map(|(us, _)| *us).collect();
         assert_eq!(begun, [0, 100, 300, 600, 1000, 1500]);
     }
 
     #[test]
     fn what_was_seen_at_two_times_adds_up() {
-        let seen = |us: &[u64]| SeenBeside {
+        let seen = |us: [(u64, u64); 2]| SeenBeside {
             seconds: 2.0,
-            last: Latencies::of(us.to_vec()),
+            last: Latencies::of(us.into()),
             ..SeenBeside::default()
         };
-        let both = seen(&[3000, 1000]).and(seen(&[2000, 2000]));
+        let one = seen([(3000, 1_000_000), (1000, 2_000_000)]);
+        let both = one.and(seen([(2000, 500_000), (2000, 1_500_000)]));
         assert_eq!((both.seconds, both.turns_per_second()), (4.0, 1.0));
         assert_eq!((both.last.mean_ms(), both.last.p99_ms()), (Some(2.0), Some(3.0)));
         assert_eq!(both.first.count(), 0);
+        assert_eq!(both.until(3).map(|seen| seen.seconds), Some(2.5));
+    }
+
+    #[test]
+    fn what_was_seen_until_some_turns_had_ended_is_a_part() {
+        let (seen, _) = turns(Others::Terminals(1, 0.0), 10_000);
+        let counts = |seen: SeenBeside| (seen.seconds, seen.first.count(), seen.last.count());
+        assert_eq!(seen.until(4).map(counts), Some((0.002, 4, 4)));
+        assert_eq!(seen.until(0).map(counts), Some((0.0, 0, 0)));
+        assert_eq!(seen.until(20).map(counts), Some((0.01, 20, 20)));
+        assert!(seen.until(21).is_none());
     }
 
     #[test]

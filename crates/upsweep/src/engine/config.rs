@@ -107,12 +107,11 @@ pub struct Config {
     pub scan_requests_in_flight: usize,
     /// The longest request while queries read of the devices.
     pub scan_request_bytes_beside_queries: u32,
-    /// The longest request meanwhile of a scan that is far ahead: it does not wait for the device.
-    pub scan_request_bytes_far_ahead: u32,
     /// Requests in flight for one scan meanwhile.
     pub scan_requests_beside_queries: usize,
     /// Whether scans take turns: all together have as many requests in flight on a device as one
-    /// has, and if there are several, these are as long beside queries as otherwise.
+    /// has. If there are several, or queries use the device as much as they may, these are as long
+    /// beside queries as otherwise.
     pub scans_take_turns: bool,
     /// Memory for what is read ahead for all scans together, in bytes.
     pub scan_bytes_max: usize,

@@ -52,10 +52,8 @@ const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 /// Whole tracks of a request on a single drive: beside others each begins with a seek, which takes
 /// a third of the time of one track.
 pub const SCAN_TRACKS: u64 = 4;
-/// The same while queries read of it, which wait for its end, unless several scans take turns.
-const SCAN_TRACKS_BESIDE_QUERIES: u64 = 2;
-/// The same for a scan that is far ahead: it does not have to be fast.
-const SCAN_TRACKS_FAR_AHEAD: u64 = 1;
+/// The same while queries read of it, which wait for its end, unless turns of scans are rare.
+const SCAN_TRACKS_BESIDE_QUERIES: u64 = 1;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
 /// Least memory for what is read ahead: one scan at full speed.
@@ -235,7 +233,6 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         scan_request_bytes: scans.bytes,
         scan_requests_in_flight: scans.in_flight,
         scan_request_bytes_beside_queries: scans.bytes_beside_queries,
-        scan_request_bytes_far_ahead: scans.bytes_far_ahead,
         scan_requests_beside_queries: scans.beside_queries,
         scans_take_turns: scans.take_turns,
         scan_bytes_max: scan_bytes_max(scans.in_flight, memory_bytes, scale),
@@ -339,7 +336,6 @@ struct ScanRequests {
     bytes: u32,
     in_flight: usize,
     bytes_beside_queries: u32,
-    bytes_far_ahead: u32,
     beside_queries: usize,
     take_turns: bool,
 }
@@ -366,19 +362,12 @@ fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
     let (in_flight, beside_queries) =
         options.scan_requests_in_flight.map_or(chosen, |given| (given, given));
     let times = (in_flight / beside_queries.max(1)).max(1) as u32;
-    let (bytes_beside_queries, bytes_far_ahead) = match shape.rotates {
-        true => (length(SCAN_TRACKS_BESIDE_QUERIES), length(SCAN_TRACKS_FAR_AHEAD)),
-        false => (bytes.saturating_mul(times), bytes.saturating_mul(times)),
+    let bytes_beside_queries = match shape.rotates {
+        true => length(SCAN_TRACKS_BESIDE_QUERIES),
+        false => bytes.saturating_mul(times),
     };
     let take_turns = shape.rotates && !is_array;
-    ScanRequests {
-        bytes,
-        in_flight,
-        bytes_beside_queries,
-        bytes_far_ahead,
-        beside_queries,
-        take_turns,
-    }
+    ScanRequests { bytes, in_flight, bytes_beside_queries, beside_queries, take_turns }
 }
 
 /// Bytes of a request of a scan of so many whole units between these boundaries, of the longest.

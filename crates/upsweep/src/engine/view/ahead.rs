@@ -159,16 +159,10 @@ fn requests_max(config: &Config, is_beside: bool) -> usize {
 
 /// How long requests of a scan are at most. If its turns are rare, because of other scans or of
 /// queries, they are long also beside queries: each begins with a seek.
-fn request_bytes_max(
-    config: &Config,
-    is_beside: bool,
-    has_rare_turns: bool,
-    is_far_ahead: bool,
-) -> usize {
-    let bytes = match (is_beside, has_rare_turns, is_far_ahead) {
-        (false, ..) | (_, true, _) => config.scan_request_bytes,
-        (true, false, true) => config.scan_request_bytes_far_ahead,
-        (true, false, false) => config.scan_request_bytes_beside_queries,
+fn request_bytes_max(config: &Config, is_beside: bool, has_rare_turns: bool) -> usize {
+    let bytes = match is_beside && !has_rare_turns {
+        true => config.scan_request_bytes_beside_queries,
+        false => config.scan_request_bytes,
     };
     bytes as usize
 }
@@ -279,8 +273,7 @@ impl Scans {
         self.turns.limit(takes_turns.then_some(requests_max));
         let window = request.window_bytes.min(config.scan_bytes_max / count);
         let has_rare_turns = takes_turns && (count > 1 || self.turns.is_contended());
-        let is_far_ahead = scan.bytes > window / 2;
-        let bytes_max = request_bytes_max(config, is_beside, has_rare_turns, is_far_ahead);
+        let bytes_max = request_bytes_max(config, is_beside, has_rare_turns);
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
         let request_bytes = bytes_max.min(window / 2);
         let slots = requests_max.saturating_sub(scan.in_flight);

@@ -7,10 +7,10 @@
 //!
 //! Scans and queries take turns, too. When no request of a scan is in flight any more, queries have
 //! the drive as long as one of them waits for a read or another begins within [`GAP_US`], but no
-//! longer than three times the time that the last request of a scan took. So reads that follow each
-//! other do not each wait for a request of a scan, and the head seeks less often. If they had it
-//! longer than that request took, the next one of a scan is long. (Anticipatory scheduling: Iyer
-//! and Druschel, SOSP 2001.)
+//! longer than the last request of a scan was under way. So reads that follow each other do not
+//! each wait for a request of a scan, and the head seeks less often. If queries would have used the
+//! drive for longer, the next request of a scan is long. (Anticipatory scheduling: Iyer and
+//! Druschel, SOSP 2001.)
 //!
 //! Invariant: if requests wait for a device, one of a scan is in flight there, or queries have it
 //! until a certain time.
@@ -26,9 +26,6 @@ use crate::engine::foreground::{ForegroundRequests, RecentRequests};
 /// what it has read and to read again, and short beside a seek.
 const GAP_US: u64 = 500;
 
-/// Queries have a drive at most so many times as long as a request of a scan was under way.
-const QUERIES_TIMES: u64 = 3;
-
 /// Requests of scans that wait for their turn, and how many are in flight.
 #[derive(Default)]
 pub(super) struct Turns {
@@ -37,7 +34,7 @@ pub(super) struct Turns {
     /// How many may be in flight on each device, if that is limited.
     in_flight_max: Option<usize>,
     queries: RecentRequests,
-    /// Whether the last turn of queries was longer than the request of a scan before it.
+    /// Whether the last turn of queries ended although they would have used the drive.
     is_contended: bool,
     /// When the turn of queries ends for which requests wait, in microseconds.
     until_us: Option<u64>,
@@ -60,11 +57,8 @@ struct Device {
     submitted_us: u64,
     /// Whether one has completed since the last pump, so that a turn of queries may begin.
     has_completed: bool,
-    /// When it has, and for how long it was in flight, in microseconds.
-    completed_us: u64,
-    took_us: u64,
-    /// When queries were last seen to have the device.
-    queries_us: u64,
+    /// When that turn ends at the latest, in microseconds.
+    until_us: u64,
 }
 
 impl Device {
@@ -102,23 +96,20 @@ impl Turns {
         self.until_us = None;
         for device in self.devices.values_mut() {
             if std::mem::take(&mut device.has_completed) {
-                device.completed_us = now_us;
-                device.took_us = now_us - device.submitted_us;
-                device.queries_us = now_us;
+                let took_us = now_us - device.submitted_us;
+                device.until_us = now_us + took_us;
             }
         }
         for next in std::mem::take(&mut self.waiting) {
             let device = self.devices.entry(next.request.device).or_default();
-            let until_us = device.completed_us + QUERIES_TIMES * device.took_us;
-            let until_us = until_us.min(queries_us);
+            let until_us = device.until_us.min(queries_us);
             let is_theirs = device.in_flight == 0 && now_us < until_us;
             if !is_theirs && device.in_flight < in_flight_max {
-                self.is_contended = device.queries_us - device.completed_us > device.took_us;
+                self.is_contended = queries_us > now_us;
                 device.submit(base, next);
                 continue;
             }
             if is_theirs {
-                device.queries_us = now_us;
                 self.until_us = Some(self.until_us.map_or(until_us, |first| first.min(until_us)));
             }
             self.waiting.push_back(next);

@@ -128,24 +128,23 @@ fn a_scan_of_a_drive_reads_whole_tracks_and_of_an_array_keeps_all_drives_busy() 
         let kib = |bytes| u64::from(bytes) / KIB;
         let alone = (kib(config.scan_request_bytes), config.scan_requests_in_flight);
         let beside = kib(config.scan_request_bytes_beside_queries);
-        let far_ahead = kib(config.scan_request_bytes_far_ahead);
-        (alone, (beside, far_ahead, config.scan_requests_beside_queries))
+        (alone, (beside, config.scan_requests_beside_queries))
     };
-    assert_eq!(of(true, None, 0), ((512, 2), (512, 512, 1)));
-    assert_eq!(of(false, None, 0), ((512, 4), (2048, 2048, 1)));
-    // Four, two and one tracks of 686 sectors, in whole pages; of short ones several, of a longest
+    assert_eq!(of(true, None, 0), ((512, 2), (512, 1)));
+    assert_eq!(of(false, None, 0), ((512, 4), (2048, 1)));
+    // Four tracks and one of 686 sectors, in whole pages; of short ones several, of a longest
     // one a part.
-    assert_eq!(of(true, Some(343 * KIB), 0), ((1372, 2), (688, 344, 1)));
-    assert_eq!(of(true, Some(24 * KIB), 0), ((128, 2), (128, 128, 1)));
-    assert_eq!(of(true, Some(1500 * KIB), 0), ((4096, 2), (3000, 1500, 1)));
-    assert_eq!(of(true, Some(u64::MAX / 10), 0), ((4096, 2), (4096, 4096, 1)));
+    assert_eq!(of(true, Some(343 * KIB), 0), ((1372, 2), (344, 1)));
+    assert_eq!(of(true, Some(24 * KIB), 0), ((128, 2), (128, 1)));
+    assert_eq!(of(true, Some(1500 * KIB), 0), ((4096, 2), (1500, 1)));
+    assert_eq!(of(true, Some(u64::MAX / 10), 0), ((4096, 2), (4096, 1)));
     // Four drives, with units of 256 KiB, and of 64 KiB; of drives that do not rotate.
-    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), ((256, 8), (256, 256, 4)));
-    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), ((128, 4), (128, 128, 2)));
-    assert_eq!(of(true, None, 256 * KIB), ((512, 2), (512, 512, 1)));
-    assert_eq!(of(false, Some(64 * KIB), 256 * KIB), ((512, 4), (2048, 2048, 1)));
-    assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), ((512, 16), (2048, 2048, 4)));
-    assert_eq!(of(false, Some(512 * KIB), u64::MAX), ((512, 64), (2048, 2048, 16)));
+    assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), ((256, 8), (256, 4)));
+    assert_eq!(of(true, Some(64 * KIB), 256 * KIB), ((128, 4), (128, 2)));
+    assert_eq!(of(true, None, 256 * KIB), ((512, 2), (512, 1)));
+    assert_eq!(of(false, Some(64 * KIB), 256 * KIB), ((512, 4), (2048, 1)));
+    assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), ((512, 16), (2048, 4)));
+    assert_eq!(of(false, Some(512 * KIB), u64::MAX), ((512, 64), (2048, 16)));
 }
 
 #[test]
