@@ -467,10 +467,9 @@ fn rates(all: &[Measured<'_>]) -> Figure {
         };
         let places = SCENARIOS.iter().enumerate().filter(|(_, one)| is_of(one));
         let point = |place: usize| (measured.rate(place).unwrap_or(0.0), measured.seconds(place));
-        Curve {
-            name: format!("{}, {query}", measured.arm),
-            points: places.map(|(place, _)| point(place)).collect(),
-        }
+        let mut points: Vec<_> = places.map(|(place, _)| point(place)).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Curve { name: format!("{}, {query}", measured.arm), points }
     };
     let queries = [("10 MB/s", PAGE_US), ("only reads", 0)];
     let curves = queries.iter().flat_map(|query| all.iter().map(|one| curve(*query, one)));
