@@ -24,10 +24,10 @@ step() {
     step_name=
 }
 
-# Prints the total time, and the step that failed if one did.
+# Prints the total time, and the step that failed, or was interrupted, if one did.
 report() {
     local status=$? total=$((SECONDS - started))
-    if [ "$status" -ne 0 ]; then
+    if [ "$status" -ne 0 ] || [ -n "$step_name" ]; then
         printf '\nFAILED in step "%s" after %d min %d s\n' \
             "${step_name:-setup}" $((total / 60)) $((total % 60)) >&2
     else
