@@ -75,7 +75,8 @@ pub struct ServerConfig {
     /// closed at once. Together they use up to [`Config::bytes_in_flight_max`] times this.
     pub connections_max: usize,
     /// How many requests are performed at a time, of all connections together, at least 1, by
-    /// default 16. Each has a thread of its own; the others wait in the order in which they came.
+    /// default 16, beside those that threads of connections perform. Each has a thread of its own;
+    /// the others wait in the order in which they came, and all flushes of a connection as one.
     pub workers: usize,
     /// How long a client may take from the connection until it has opened an export, TLS included;
     /// by default 10 seconds. Later it may be idle as long as it likes.

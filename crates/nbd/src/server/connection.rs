@@ -3,8 +3,9 @@
 //! The thread goes around: pass answers of the workers to the session, see to its events, send,
 //! receive. When nothing of this is possible it waits until the socket or the bell of its mailbox
 //! is ready, or until it has to close. Requests are with the workers, for which it does not wait,
-//! except for one that is alone: the client waits for its reply, and a change of thread and back
-//! would take longer than many requests.
+//! except where a change of thread and back would take longer than what there is to do: for short
+//! writes, unless they turn out to take long, and for a request that is alone, so that the client
+//! waits for its reply.
 //!
 //! Received bytes go through a buffer, so that many short requests take one call of the system. The
 //! payload of a write goes from there, and what is not there yet straight from the socket, into the
@@ -34,8 +35,13 @@ use crate::session::{Event, Piece, Purpose, Session, Wants};
 
 const INPUT_BYTES: usize = 1 << 16;
 const SLICES_MAX: usize = 64;
-/// Requests that are left to the workers once a client has sent one before the reply of another.
-const PIPELINED: usize = 64;
+/// Requests that are left to the workers once a client has sent one before the reply of another,
+/// and writes that are once two in a row have taken long.
+const LEFT: usize = 64;
+/// The longest write that this thread performs although it is not alone.
+const QUICK_BYTES_MAX: u32 = 1 << 16;
+/// A write that takes longer would better be with the workers.
+const QUICK_TIME_MAX: Duration = Duration::from_micros(100);
 /// How long a client that is done, or has to go, may take to receive what is there for it.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -59,6 +65,34 @@ struct Incoming {
     filled: usize,
 }
 
+/// Whether short writes take long now.
+#[derive(Default)]
+struct SlowWrites {
+    /// The last one that this thread has performed has.
+    is_last: bool,
+    /// How many are left to the workers.
+    left: usize,
+}
+
+impl SlowWrites {
+    /// Whether to leave a write to the workers.
+    fn leave(&mut self) -> bool {
+        let is_left = self.left > 0;
+        self.left -= usize::from(is_left);
+        is_left
+    }
+
+    /// Takes in how long a write has taken. Only two in a row count: this thread may have been
+    /// interrupted.
+    fn note(&mut self, took: Duration) {
+        let is_slow = took > QUICK_TIME_MAX;
+        if is_slow && self.is_last {
+            self.left = LEFT;
+        }
+        self.is_last = is_slow;
+    }
+}
+
 pub(super) struct Connection {
     shared: Arc<Shared>,
     session: Session,
@@ -71,10 +105,12 @@ pub(super) struct Connection {
     delayed: Delayed,
     /// Requests that are with the workers.
     jobs: usize,
-    /// Whether this thread has performed a request of which the reply is not sent yet.
+    /// This thread has performed a request that was alone, and has not looked since whether the
+    /// client has sent more meanwhile.
     has_performed: bool,
     /// How many requests are left to the workers, because the client did not wait for a reply.
     pipelined: usize,
+    slow_writes: SlowWrites,
     /// The socket has given all it had; ask it when it is ready again.
     is_drained: bool,
     /// The client will send nothing more.
@@ -108,6 +144,7 @@ impl Connection {
             jobs: 0,
             has_performed: false,
             pipelined: 0,
+            slow_writes: SlowWrites::default(),
             is_drained: false,
             is_input_over: false,
             handshake_until,
@@ -150,7 +187,8 @@ impl Connection {
         }
         self.take_events();
         self.look_for_more()?;
-        let is_sent = self.send()?;
+        // Replies of requests that came together go together.
+        let is_sent = !self.has_input() && self.send()?;
         let is_received = self.receive()?;
         self.take_events();
         Ok(is_sent || is_received)
@@ -232,15 +270,17 @@ impl Connection {
         let is_stopping = self.shared.drain_until.get().is_some();
         let next = if is_stopping { Delayed::take } else { Delayed::take_due };
         while let Some(job) = next(&mut self.delayed) {
-            let is_input_empty = self.input.rest().is_empty() && self.is_drained;
-            // Of several that were delayed and are due together, none is.
-            let is_alone =
-                self.jobs == 0 && is_input_empty && self.delayed.is_empty() && !self.has_performed;
+            let is_quick = job.is_quick(QUICK_BYTES_MAX) && !self.slow_writes.leave();
+            let is_alone = self.pipelined == 0 && job.is_short() && self.is_alone();
             self.jobs += 1;
-            if is_alone && self.pipelined == 0 && job.is_short() {
+            if is_quick || is_alone {
+                let began = Instant::now();
                 let done = self.shared.pool.perform(job);
+                if is_quick {
+                    self.slow_writes.note(began.elapsed());
+                }
                 self.answer(done);
-                self.has_performed = true;
+                self.has_performed |= !is_quick;
             } else {
                 self.pipelined = self.pipelined.saturating_sub(1);
                 self.shared.pool.submit(job);
@@ -248,16 +288,30 @@ impl Connection {
         }
     }
 
-    /// After this thread has performed a request: if the client has sent more before it got the
-    /// reply, it does not wait for replies, and the next requests are left to the workers.
+    /// Whether a request of the client is the only one. Of several that were delayed and are due
+    /// together, none is.
+    fn is_alone(&self) -> bool {
+        let is_input_empty = self.input.rest().is_empty() && self.is_drained;
+        self.jobs == 0 && is_input_empty && self.delayed.is_empty() && !self.has_unsent()
+    }
+
+    /// After this thread has performed a request that was alone: if the client has sent more before
+    /// it got the reply, it does not wait for replies, and the next requests are left to the
+    /// workers.
     fn look_for_more(&mut self) -> Result<(), Closing> {
         if std::mem::take(&mut self.has_performed) && self.input.rest().is_empty() {
             self.is_drained = false;
             if self.fill()? {
-                self.pipelined = PIPELINED;
+                self.pipelined = LEFT;
             }
         }
         Ok(())
+    }
+
+    /// Whether something was received that the session can take now.
+    fn has_input(&self) -> bool {
+        let takes = matches!(self.session.wants(), Wants::Bytes | Wants::Payload { .. });
+        takes && !self.input.rest().is_empty()
     }
 
     /// Sends as much as the socket takes, and returns whether it took any.

@@ -5,7 +5,8 @@
 //! goes to the mailbox of the connection, whose thread alone touches the session.
 //!
 //! A flush that is taken from the queue begins after every call whose reply was sent before the
-//! flush came: replies are sent when the call has returned.
+//! flush came: replies are sent when the call has returned. So those of a connection that come
+//! while one of its flushes is performed are performed together when that is over.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,7 +37,28 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether the thread of a connection may perform it: no other one keeps it long.
+    fn perform(&self) -> Result<Answer, Failure> {
+        if self.mailbox.is_gone.load(Relaxed) {
+            return Err(Fault::from(ErrorCode::Shutdown).into());
+        }
+        perform_safely(self.device.as_ref(), &self.request.command, &self.payload)
+    }
+
+    fn is_flush(&self) -> bool {
+        matches!(self.request.command, Command::Flush)
+    }
+
+    /// Whether it is a write of at most so many bytes that need not be durable, which devices as a
+    /// rule only take in.
+    pub(super) fn is_quick(&self, bytes_max: u32) -> bool {
+        matches!(
+            self.request.command,
+            Command::Write { length, durable: false, .. } if length <= bytes_max
+        )
+    }
+
+    /// Whether the thread of a connection may perform it if it is alone: no other one keeps it
+    /// long.
     pub(super) fn is_short(&self) -> bool {
         matches!(
             self.request.command,
@@ -69,17 +91,31 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What the thread of a connection is woken for.
+/// What the thread of a connection is woken for, and its flushes.
 pub(super) struct Mailbox {
     pub(super) bell: Bell,
     done: Mutex<Vec<Done>>,
+    flushes: Mutex<Flushes>,
     is_gone: AtomicBool,
+}
+
+/// Flushes of a connection that are left to the workers.
+#[derive(Default)]
+struct Flushes {
+    /// Those that have not begun, and when they were received.
+    waiting: Vec<(RequestId, Instant)>,
+    /// A job for them is in the queue or being performed. There is at most one.
+    has_job: bool,
 }
 
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
-        let (done, is_gone) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        Ok(Self { bell: Bell::new()?, done, is_gone })
+        Ok(Self {
+            bell: Bell::new()?,
+            done: Mutex::default(),
+            flushes: Mutex::default(),
+            is_gone: AtomicBool::new(false),
+        })
     }
 
     /// Nobody waits for answers any more: jobs that have not begun are not performed.
@@ -92,15 +128,34 @@ impl Mailbox {
         std::mem::take(&mut self.done.lock())
     }
 
-    fn post(&self, done: Done) {
+    fn post(&self, done: impl IntoIterator<Item = Done>) {
         let mut all = self.done.lock();
-        all.push(done);
         // Whoever posted the first has rung, or will.
-        let is_first = all.len() == 1;
+        let is_first = all.is_empty();
+        all.extend(done);
         drop(all);
         if is_first {
             self.bell.ring();
         }
+    }
+
+    /// Adds a flush, and returns whether it needs a job.
+    fn add_flush(&self, job: &Job) -> bool {
+        let mut flushes = self.flushes.lock();
+        flushes.waiting.push((job.request.id, job.received));
+        !std::mem::replace(&mut flushes.has_job, true)
+    }
+
+    /// Takes the flushes that a job performs now.
+    fn begin_flushes(&self) -> Vec<(RequestId, Instant)> {
+        std::mem::take(&mut self.flushes.lock().waiting)
+    }
+
+    /// A job has performed flushes; returns whether more have come, which need another one.
+    fn end_flushes(&self) -> bool {
+        let mut flushes = self.flushes.lock();
+        flushes.has_job = !flushes.waiting.is_empty();
+        flushes.has_job
     }
 }
 
@@ -142,8 +197,10 @@ impl Pool {
     /// Leaves a job to the workers.
     pub(super) fn submit(&self, job: Job) {
         self.meters.requests_in_flight.fetch_add(1, Relaxed);
-        self.queue.lock().jobs.push_back(job);
-        self.wake.notify_one();
+        if !job.is_flush() || job.mailbox.add_flush(&job) {
+            self.queue.lock().jobs.push_back(job);
+            self.wake.notify_one();
+        }
     }
 
     /// Lets the workers end once the queue is empty.
@@ -156,8 +213,11 @@ impl Pool {
         while let Some(job) = self.next() {
             let mailbox = Arc::clone(&job.mailbox);
             // Nothing of the job is left when the connection may think that all of them are done.
-            let done = self.end(job);
-            mailbox.post(done);
+            if job.is_flush() {
+                mailbox.post(self.flush(job));
+            } else {
+                mailbox.post([self.end(job)]);
+            }
         }
     }
 
@@ -168,16 +228,38 @@ impl Pool {
     }
 
     fn end(&self, job: Job) -> Done {
-        let Job { request, payload, device, mailbox, received } = job;
-        let result = if mailbox.is_gone.load(Relaxed) {
-            Err(Failure::from(Fault::from(ErrorCode::Shutdown)))
-        } else {
-            perform_safely(device.as_ref(), &request.command, &payload)
-        };
-        let bytes = result.as_ref().ok().map(|_| request.command.range().1);
-        self.meters.answered(Kind::of(&request.command), bytes, received.elapsed());
+        let result = job.perform();
+        let Job { request, received, .. } = job;
+        self.done(&request.command, request.id, received, result)
+    }
+
+    /// Performs the flushes of a connection that wait.
+    fn flush(&self, job: Job) -> Vec<Done> {
+        let begun = job.mailbox.begin_flushes();
+        let flushed = job.perform().map(drop).map_err(|failure| failure.fault);
+        let done = begun.into_iter().map(|(id, received)| {
+            let result = flushed.clone().map(|()| Answer::Done).map_err(Failure::from);
+            self.done(&Command::Flush, id, received, result)
+        });
+        let done = done.collect();
+        if job.mailbox.end_flushes() {
+            // This worker comes for it, if no other one does before.
+            self.queue.lock().jobs.push_front(job);
+        }
+        done
+    }
+
+    fn done(
+        &self,
+        command: &Command,
+        id: RequestId,
+        received: Instant,
+        result: Result<Answer, Failure>,
+    ) -> Done {
+        let bytes = result.as_ref().ok().map(|_| command.range().1);
+        self.meters.answered(Kind::of(command), bytes, received.elapsed());
         self.meters.requests_in_flight.fetch_sub(1, Relaxed);
-        Done { id: request.id, result }
+        Done { id, result }
     }
 
     fn next(&self) -> Option<Job> {

@@ -153,6 +153,10 @@ impl Client {
         self.ask(WRITE, 0, offset, Payload::Data(data))
     }
 
+    pub fn ask_durable_write(&mut self, offset: usize, data: &[u8]) -> u64 {
+        self.ask(WRITE, FUA, offset, Payload::Data(data))
+    }
+
     pub fn ask_flush(&mut self) -> u64 {
         self.ask(FLUSH, 0, 0, Payload::Length(0))
     }

@@ -31,6 +31,9 @@ struct State {
     delays: usize,
     /// The kind of the thread that has entered last.
     thread: &'static str,
+    /// How long a write takes.
+    write_time: Duration,
+    flushes: usize,
 }
 
 /// A disk of [`SIZE`] bytes.
@@ -50,6 +53,8 @@ impl Disk {
             delay: Duration::ZERO,
             delays: 0,
             thread: "",
+            write_time: Duration::ZERO,
+            flushes: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -65,6 +70,16 @@ impl Disk {
     /// The kind of the thread of the last call.
     pub fn thread(&self) -> &'static str {
         self.state.lock().thread
+    }
+
+    /// How many flushes have been performed.
+    pub fn flushes(&self) -> usize {
+        self.state.lock().flushes
+    }
+
+    /// Lets each write take so long.
+    pub fn slow_down(&self, write_time: Duration) {
+        self.state.lock().write_time = write_time;
     }
 
     /// Lets calls wait before they have an effect, or lets all that wait go on.
@@ -158,6 +173,8 @@ impl Device for Disk {
             return Err(ErrorCode::NoSpace.into());
         }
         self.change(offset, data.len(), durable, |range| range.copy_from_slice(data));
+        let write_time = self.state.lock().write_time;
+        std::thread::sleep(write_time);
         self.allocate(offset, data.len() as u64, true);
         Ok(())
     }
@@ -165,6 +182,7 @@ impl Device for Disk {
     fn flush(&self) -> Result<(), Fault> {
         let state = &mut *self.enter();
         state.stable.copy_from_slice(&state.content);
+        state.flushes += 1;
         Ok(())
     }
 

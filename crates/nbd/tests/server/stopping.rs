@@ -17,7 +17,7 @@ fn requests_in_flight_are_finished_and_later_ones_refused() {
     let mut handshaking = running.client();
     let idle = running.opened();
     running.disk().shut(true);
-    let early = client.ask_write(0, &[5; BLOCK]);
+    let early = client.ask_durable_write(0, &[5; BLOCK]);
     running.disk().until_waiting(1);
     running.handle.stop();
     // The sockets are closed before connections are told.
@@ -68,7 +68,7 @@ fn a_device_that_hangs_delays_the_end_only_so_long() {
     let mut client = running.pipelining();
     running.disk().shut(true);
     for slot in 0..5 {
-        client.ask_write(slot * BLOCK, &[1; BLOCK]);
+        client.ask_durable_write(slot * BLOCK, &[1; BLOCK]);
     }
     running.disk().until_waiting(2);
     running.until(|counters| counters.requests_in_flight == 5);

@@ -1,11 +1,13 @@
 //! Many clients at once, each against an oracle of its own.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use upsweep_nbd::server::{Address, Kind};
 
+use crate::PATIENCE;
 use crate::client::{CACHE, Client, FUA, OPT_LIST, Payload, READ, TRIM, WRITE, WRITE_ZEROES};
 use crate::disk::{BLOCK, CONNECTION, SIZE, WORKER};
 use crate::running::{Running, start, start_with};
@@ -181,7 +183,7 @@ fn exports_are_listed_and_clients_are_known() {
 fn a_durable_write_is_on_stable_media_when_it_is_answered() {
     let running = start();
     let mut client = running.opened();
-    let cookie = client.ask(WRITE, FUA, 4096, Payload::Data(&[7; 512]));
+    let cookie = client.ask_durable_write(4096, &[7; 512]);
     assert_eq!(client.error_of(cookie), 0);
     assert_eq!(running.disk().stable()[4096..4608], [7; 512]);
     let cookie = client.ask(WRITE, 0, 8192, Payload::Data(&[7; 512]));
@@ -244,5 +246,58 @@ fn a_client_that_does_not_wait_for_a_reply_is_served_in_parallel_from_then_on() 
         }
         client.leave();
     }
+    running.stop();
+}
+
+/// Asks for writes, each before the reply of the one before, until such a thread performs them.
+fn write_until(running: &Running, client: &mut Client, thread: &str) {
+    let until = Instant::now() + PATIENCE;
+    while running.disk().thread() != thread {
+        assert!(Instant::now() < until, "no {thread} performs a write");
+        let asked = [0, 1].map(|slot| client.ask_write(slot * BLOCK, &[3; BLOCK]));
+        let mut answered = [client.answer(), client.answer()].map(|answer| answer.cookie);
+        answered.sort_unstable();
+        assert_eq!(answered, asked);
+    }
+}
+
+#[test]
+fn short_writes_are_performed_by_the_connection_unless_they_take_long() {
+    let running = start();
+    let mut client = running.pipelining();
+    for _ in 0..2 {
+        write_until(&running, &mut client, CONNECTION);
+        running.disk().slow_down(Duration::from_millis(1));
+        write_until(&running, &mut client, WORKER);
+        running.disk().slow_down(Duration::ZERO);
+    }
+    write_until(&running, &mut client, CONNECTION);
+    // Others may take long.
+    running.let_pipeline(&mut client);
+    let long = client.ask_write(0, &vec![3; 70_000]);
+    assert_eq!((client.error_of(long), running.disk().thread()), (0, WORKER));
+    let durable = client.ask_durable_write(0, &[3; BLOCK]);
+    assert_eq!((client.error_of(durable), running.disk().thread()), (0, WORKER));
+    client.leave();
+    running.stop();
+}
+
+#[test]
+fn flushes_that_come_during_another_one_are_performed_together() {
+    let running = start();
+    let mut client = running.pipelining();
+    let before = running.disk().flushes();
+    running.disk().shut(true);
+    let first = client.ask_flush();
+    running.disk().until_waiting(1);
+    let others: Vec<u64> = (0..10).map(|_| client.ask_flush()).collect();
+    running.until(|counters| counters.requests_in_flight == 11);
+    running.disk().shut(false);
+    let mut answered: Vec<u64> = (0..11).map(|_| client.answer().cookie).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [vec![first], others].concat());
+    assert_eq!(running.disk().flushes() - before, 2);
+    assert_eq!(running.handle.counters().requests_in_flight, 0);
+    client.leave();
     running.stop();
 }

@@ -82,7 +82,7 @@ fn a_client_that_ends_its_output_still_gets_its_answers() {
         client.open("disk");
         running.let_pipeline(&mut client);
         running.disk().shut(true);
-        let cookies = [client.ask_write(0, &[9; 4096]), client.ask_read(65536, 100_000)];
+        let cookies = [client.ask_durable_write(0, &[9; 4096]), client.ask_read(65536, 100_000)];
         client.stream.end_output();
         running.disk().until_waiting(2);
         running.disk().shut(false);
@@ -134,7 +134,7 @@ fn a_client_that_vanishes_with_requests_in_flight_leaves_nothing_behind() {
     running.disk().shut(true);
     for client in &mut clients {
         for slot in 0..20 {
-            client.ask_write(slot * BLOCK, &[1; BLOCK]);
+            client.ask_durable_write(slot * BLOCK, &[1; BLOCK]);
         }
     }
     // All workers have something, the rest is in the queue.
