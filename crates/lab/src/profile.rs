@@ -140,3 +140,14 @@ pub(crate) fn with_tracks(id: &str, seed: u64) -> Result<Profile, Problem> {
     let tracks = Tracks::between([0].into_iter().chain(ends), turn_ns);
     Ok(Profile { tracks: Some(tracks), ..measured(id, Effort::Short, seed)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_measurement_sees_that_a_drive_reads_ahead() {
+        let found = measured("atlas10k3", Effort::Short, 1).expect("it is measured");
+        assert_eq!(found.reads.streaming_request_bytes, 64 << 10);
+    }
+}

@@ -124,6 +124,11 @@ impl Io {
         self.request(kind, owner, extent.device, operation)
     }
 
+    /// The last request that was made, whoever submits it. The log makes its own.
+    pub(super) fn last_made(&self) -> Token {
+        Token(self.last_token)
+    }
+
     /// Queues a request for submission.
     pub(super) fn send(&mut self, request: Request) {
         debug_assert!(self.in_flight.contains_key(&request.token), "it was made here");

@@ -77,7 +77,7 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         is_known: data_is_known,
         if_less: "there is no memory for those",
     };
-    let is_whole = [1, policy::SCAN_TRACKS].into_iter().any(|units| {
+    let is_whole = [1.0, policy::SCAN_TRACKS].into_iter().any(|units| {
         let whole = policy::scan_units_bytes(shape.rotates, &config.boundaries, units);
         whole == Some(config.scan_request_bytes)
     });
@@ -93,6 +93,9 @@ pub(super) fn choices(described: &Described, config: &Config) -> Vec<Choice> {
         scan_reason += &format!(", {beside} of {} KiB beside queries", beside_bytes >> 10);
     } else if beside != in_flight {
         scan_reason += &format!(", {beside} beside queries");
+    }
+    if let Some(following) = config.scan_request_bytes_following {
+        scan_reason += &format!(", of {} KiB where the head is", following >> 10);
     }
     let bulk = Size {
         bytes: u64::from(config.bulk.request_bytes),

@@ -176,6 +176,7 @@ fn config(segments: u64) -> Config {
         scan_request_bytes: 16 << 10,
         scan_requests_in_flight: 2,
         scan_request_bytes_beside_queries: 16 << 10,
+        scan_request_bytes_following: None,
         scan_requests_beside_queries: 1,
         scans_take_turns: false,
         scan_bytes_max: 64 << 10,

@@ -71,7 +71,7 @@ impl Plan {
     fn sizes(&self) -> Vec<u64> {
         match (self.is_full, self.rotates) {
             (true, _) => doubling(4 << 10, 4 << 20),
-            (false, true) => vec![256 << 10, 1 << 20],
+            (false, true) => vec![64 << 10, 256 << 10, 1 << 20],
             (false, false) => doubling(64 << 10, 2 << 20),
         }
     }

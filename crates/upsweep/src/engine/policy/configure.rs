@@ -51,9 +51,10 @@ const SCAN_REQUESTS_BESIDE_QUERIES: usize = 1;
 const SCAN_UNIT_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 /// Whole tracks of a request on a single drive: beside others each begins with a seek, which takes
 /// a third of the time of one track.
-pub const SCAN_TRACKS: u64 = 4;
-/// The same while queries read of it, which wait for its end, unless turns of scans are rare.
-const SCAN_TRACKS_BESIDE_QUERIES: u64 = 1;
+pub const SCAN_TRACKS: f64 = 4.0;
+/// The same while queries read of it, which wait for its end, unless turns of scans are rare. As a
+/// request ends at the end of a track, it has half to one and a half, wherever it begins.
+const SCAN_TRACKS_BESIDE_QUERIES: f64 = 1.5;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
 /// Least memory for what is read ahead: one scan at full speed.
@@ -235,6 +236,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         scan_request_bytes_beside_queries: scans.bytes_beside_queries,
         scan_requests_beside_queries: scans.beside_queries,
         scans_take_turns: scans.take_turns,
+        scan_request_bytes_following: scans.bytes_following,
         scan_bytes_max: scan_bytes_max(scans.in_flight, memory_bytes, scale),
         bulk: bulk(shape, options),
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
@@ -338,18 +340,20 @@ struct ScanRequests {
     bytes_beside_queries: u32,
     beside_queries: usize,
     take_turns: bool,
+    bytes_following: Option<u32>,
 }
 
 /// How scans read ahead. On a rotating device with boundaries a request has the length of whole
 /// units: one of whole tracks waits for no sector, and one of a whole stripe unit moves one head.
 /// Of an array, as many drives as there are have a default number of requests each. Where one head
-/// serves all, scans take turns. Where a device serves requests at the same time, as
-/// many bytes are in flight beside queries as otherwise, in fewer requests: the slowest queries
-/// were faster beside these.
+/// serves all, scans take turns; if it is known how the drive reads ahead, a request that goes on
+/// where the head is need not be long. Where a device serves requests at the same time, as many
+/// bytes are in flight beside queries as otherwise, in fewer requests: the slowest queries were
+/// faster beside these.
 fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
     let is_array = shape.suited.stripe_bytes > 0;
     let length = |tracks| {
-        let units = if is_array { 1 } else { tracks };
+        let units = if is_array { 1.0 } else { tracks };
         let of_units = scan_units_bytes(shape.rotates, &shape.boundaries, units);
         let suited = of_units.unwrap_or(shape.suited.scan_request_bytes as u32);
         options.scan_request_bytes.unwrap_or(suited)
@@ -367,18 +371,30 @@ fn scan_requests(shape: &Shape, options: &Options) -> ScanRequests {
         false => bytes.saturating_mul(times),
     };
     let take_turns = shape.rotates && !is_array;
-    ScanRequests { bytes, in_flight, bytes_beside_queries, beside_queries, take_turns }
+    let following = shape.suited.following_request_bytes.unwrap_or(u64::MAX);
+    let is_short = take_turns
+        && options.scan_request_bytes.is_none()
+        && following < u64::from(bytes_beside_queries);
+    let bytes_following = is_short.then_some(following as u32);
+    ScanRequests {
+        bytes,
+        in_flight,
+        bytes_beside_queries,
+        beside_queries,
+        take_turns,
+        bytes_following,
+    }
 }
 
-/// Bytes of a request of a scan of so many whole units between these boundaries, of the longest.
-/// `None` without boundaries, and on devices that do not rotate.
+/// Bytes of a request of a scan of so many units between these boundaries, of the longest. `None`
+/// without boundaries, and on devices that do not rotate.
 #[must_use]
-pub fn scan_units_bytes(rotates: bool, boundaries: &[Boundaries], units: u64) -> Option<u32> {
+pub fn scan_units_bytes(rotates: bool, boundaries: &[Boundaries], units: f64) -> Option<u32> {
     let longest = boundaries.iter().filter_map(Boundaries::unit_bytes_max).max();
     let (least, most) = SCAN_UNIT_BYTES_RANGE;
     let of_units = |bytes: u64| {
-        let whole = bytes.saturating_mul(units).min(most);
-        whole.next_multiple_of(UNIT_BYTES).max(least) as u32
+        let wanted = ((bytes as f64 * units) as u64).min(most);
+        wanted.next_multiple_of(UNIT_BYTES).max(least) as u32
     };
     longest.filter(|_| rotates).map(of_units)
 }

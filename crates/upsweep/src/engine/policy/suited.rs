@@ -15,6 +15,9 @@ const GAP_BYTES: u64 = 256 << 10;
 const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
 const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
 const SCAN_REQUEST_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
+/// The least such request that goes on where the head is: a measurement in short knows no smaller
+/// ones.
+const FOLLOWING_BYTES_MIN: u64 = 64 << 10;
 const GAP_BYTES_RANGE: (u64, u64) = (16 << 10, 512 << 10);
 const BULK_REQUEST_BYTES_RANGE: (u64, u64) = (1 << 20, 4 << 20);
 /// Profiles are measured with up to 64 requests in flight. Where nothing else waits, more than it
@@ -36,6 +39,10 @@ pub struct Suited {
     /// counts beside other requests, between which it moves the head: alone it reads ahead itself,
     /// and any length will do.
     pub scan_request_bytes: u64,
+    /// Bytes of a request from which on longer ones are hardly faster on every rotating drive, if
+    /// it goes on where the last one ended: the drive reads ahead itself. `None` if none was
+    /// measured.
+    pub following_request_bytes: Option<u64>,
     /// Bytes of a stripe over all drives of an array, of the longest of them; 0 without one. A
     /// profile alone does not tell: its stripe units have to hold. See [`stripe_bytes`].
     pub stripe_bytes: u64,
@@ -72,6 +79,7 @@ impl Default for Suited {
             run_bytes: RUN_BYTES,
             log_batch_bytes: LOG_BATCH_BYTES,
             scan_request_bytes: SCAN_REQUEST_BYTES,
+            following_request_bytes: None,
             stripe_bytes: 0,
             gap_bytes: GAP_BYTES,
             bulk_request_bytes: BULK_REQUEST_BYTES_RANGE.0,
@@ -103,7 +111,9 @@ impl Suited {
             true => of_run(profile),
             false => profile.reads.streaming_request_bytes / 2,
         };
-        let of_gap = |profile: &&Profile| {
+        let of_following =
+            |profile: &Profile| profile.reads.streaming_request_bytes.max(FOLLOWING_BYTES_MIN);
+        let of_gap = |profile: &Profile| {
             let (rate, us) = (profile.reads.streaming_bytes_per_second, profile.reads.small_us);
             let bytes = rate.saturating_mul(us) / 1_000_000;
             bytes - bytes % 4096
@@ -119,7 +129,8 @@ impl Suited {
         let of_data = |of: &dyn Fn(&Profile) -> u64, range| {
             most(&mut data.iter().map(|profile| of(profile)), range)
         };
-        let gap_bytes = data.iter().filter(|profile| profile.rotational).map(of_gap).min();
+        let rotating = || data.iter().copied().filter(|profile| profile.rotational);
+        let gap_bytes = rotating().map(of_gap).min();
         let log_batch_bytes =
             most(&mut log.iter().copied().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
         let bulk_request_bytes = most(&mut all().map(of_bulk), BULK_REQUEST_BYTES_RANGE);
@@ -129,6 +140,7 @@ impl Suited {
             log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
             scan_request_bytes: of_data(&of_scan, SCAN_REQUEST_BYTES_RANGE)
                 .unwrap_or(SCAN_REQUEST_BYTES),
+            following_request_bytes: rotating().map(of_following).max(),
             stripe_bytes: 0,
             gap_bytes: gap_bytes
                 .map_or(GAP_BYTES, |bytes| bytes.clamp(GAP_BYTES_RANGE.0, GAP_BYTES_RANGE.1)),

@@ -72,6 +72,7 @@ fn config() -> Config {
         scan_request_bytes: 16 << 10,
         scan_requests_in_flight: 2,
         scan_request_bytes_beside_queries: 16 << 10,
+        scan_request_bytes_following: None,
         scan_requests_beside_queries: 2,
         scans_take_turns: false,
         scan_bytes_max: 64 << 10,

@@ -1,8 +1,11 @@
 //! Scans and queries on a rotating drive: whose turn it is, and how much a scan reads in its own.
 
 use super::ahead::{Reads, SHARE, offsets};
-use crate::device::Request;
+use crate::device::{DeviceId, Request};
 use crate::engine::foreground::ForegroundRequests;
+use crate::engine::io::IoKind;
+use crate::engine::view::ScanId;
+use crate::placement::Extent;
 
 /// A drive on which scans take turns, with one request beside queries.
 fn on_a_drive() -> Reads {
@@ -65,23 +68,86 @@ fn queries_have_a_drive_no_longer_than_a_request_of_a_scan_had_it() {
     assert_eq!(reads.scans.deadline_us(), None);
 }
 
-#[test]
-fn when_queries_would_have_a_drive_for_longer_the_request_of_a_scan_is_long() {
-    for (turn_us, is_long) in [(14_000, false), (15_000, true)] {
-        let (mut reads, start_us) = scan_beside_a_query(true);
-        for after_us in (0..turn_us).step_by(500) {
-            assert!(at(&mut reads, start_us + after_us, 1, true).is_empty(), "{after_us}");
+/// What queries do before a request of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Query {
+    Nothing,
+    /// One reads, and ends.
+    Once,
+    /// One reads after another, until the turn of queries is over.
+    On,
+}
+
+/// Bytes of a request of one block, of two, and of four.
+const SHORT: usize = 8 << 10;
+const MIDDLE: usize = 16 << 10;
+const LONG: usize = 32 << 10;
+
+/// A scan on a drive, whose requests beside queries have such lengths.
+fn scan_of_three_lengths() -> (Reads, ScanId) {
+    let mut reads = on_a_drive();
+    let config = &mut reads.ground.base.config;
+    config.scan_request_bytes = LONG as u32;
+    config.scan_request_bytes_beside_queries = MIDDLE as u32;
+    config.scan_request_bytes_following = Some(SHORT as u32);
+    reads.ground.base.now_us = 1_000_000;
+    let id = reads.scans.begin(0);
+    (reads, id)
+}
+
+/// The next request of this scan, which takes 1 ms. The scan holds what it has read.
+fn next_bytes(reads: &mut Reads, id: ScanId, window_bytes: usize, query: Query) -> usize {
+    let extent = Extent { device: DeviceId(0), offset: 0, bytes: 4096 };
+    let mut begun = reads.queries.begun;
+    if query != Query::Nothing {
+        begun += 1;
+        let _ = reads.ground.base.io.read_request(IoKind::View, None, extent);
+        reads.queries.begun = begun;
+    }
+    reads.plan(id, 0, false, window_bytes);
+    let mut now_us = reads.ground.base.now_us;
+    let request = loop {
+        match at(reads, now_us, begun, query == Query::On).pop() {
+            Some(request) => break request,
+            None => now_us += 100,
         }
-        let mut requests = at(&mut reads, start_us + turn_us, 1, is_long);
-        requests.extend(at(&mut reads, start_us + turn_us + 500, 1, is_long));
-        assert_eq!(requests.len(), 1, "of {turn_us} us");
-        requests.into_iter().for_each(|request| reads.end(request));
-        reads.ground.base.config.scan_request_bytes_beside_queries = 8192;
-        let id = reads.scans.take_news()[0];
-        reads.plan(id, 6, false, SHARE);
-        let mut requests = at(&mut reads, start_us + 80_000, 1, false);
-        requests.extend(at(&mut reads, start_us + 80_500, 1, false));
-        assert_eq!(offsets(&requests)[0].1 > 8192, is_long, "{turn_us}");
+    };
+    reads.ground.base.now_us = now_us + 1_000;
+    let (_, bytes) = offsets(std::slice::from_ref(&request))[0];
+    reads.end(request);
+    bytes
+}
+
+#[test]
+fn a_request_is_short_where_the_head_is_and_long_if_queries_use_all_of_two_turns() {
+    let (mut reads, id) = scan_of_three_lengths();
+    let wanted = [
+        (Query::Once, MIDDLE),
+        (Query::Nothing, SHORT),
+        (Query::Nothing, SHORT),
+        (Query::Once, MIDDLE),
+        (Query::On, MIDDLE),
+        (Query::Nothing, SHORT),
+        (Query::On, MIDDLE),
+        (Query::On, MIDDLE),
+        (Query::On, LONG),
+        (Query::Once, LONG),
+        (Query::Once, MIDDLE),
+    ];
+    for (step, (query, bytes)) in wanted.into_iter().enumerate() {
+        assert_eq!(next_bytes(&mut reads, id, SHARE, query), bytes, "step {step}: {query:?}");
+        reads.scans.release(&reads.ground.base, id, bytes, 0);
+    }
+}
+
+#[test]
+fn a_request_of_a_scan_that_is_far_ahead_is_one_step_shorter() {
+    for (query, bytes) in [(Query::Once, SHORT), (Query::On, MIDDLE)] {
+        let (mut reads, id) = scan_of_three_lengths();
+        let held: usize = (0..2).map(|_| next_bytes(&mut reads, id, SHARE, query)).sum();
+        assert_eq!(held, 2 * MIDDLE);
+        let window_bytes = 2 * held - 1;
+        assert_eq!(next_bytes(&mut reads, id, window_bytes, query), bytes, "{query:?}");
     }
 }
 

@@ -143,6 +143,8 @@ struct Progress {
     /// Of requests in flight, and of what was read and is still held.
     bytes: usize,
     in_flight: usize,
+    /// The last request.
+    last: Option<Token>,
     arrived: Vec<Arrived>,
     /// Images that were requested although some before them were not: no more than `arrived` and
     /// those in flight have.
@@ -155,16 +157,6 @@ fn requests_max(config: &Config, is_beside: bool) -> usize {
         false => config.scan_requests_in_flight,
         true => config.scan_requests_beside_queries,
     }
-}
-
-/// How long requests of a scan are at most. If its turns are rare, because of other scans or of
-/// queries, they are long also beside queries: each begins with a seek.
-fn request_bytes_max(config: &Config, is_beside: bool, has_rare_turns: bool) -> usize {
-    let bytes = match is_beside && !has_rare_turns {
-        true => config.scan_request_bytes_beside_queries,
-        false => config.scan_request_bytes,
-    };
-    bytes as usize
 }
 
 /// The scans that read ahead.
@@ -272,8 +264,17 @@ impl Scans {
         let requests_max = requests_max(config, is_beside);
         self.turns.limit(takes_turns.then_some(requests_max));
         let window = request.window_bytes.min(config.scan_bytes_max / count);
-        let has_rare_turns = takes_turns && (count > 1 || self.turns.is_contended());
-        let bytes_max = request_bytes_max(config, is_beside, has_rare_turns);
+        let short = config.scan_request_bytes_following.filter(|_| is_beside && count == 1);
+        let follows = short.is_some() && scan.last == Some(base.io.last_made());
+        let is_contended = self.turns.is_contended() && !follows;
+        let is_far_ahead = scan.bytes > window / 2;
+        // Turns are rare if there are several scans, or queries use the drive as they may.
+        let is_rare = count > 1 || (is_contended && !is_far_ahead);
+        let bytes_max = match short {
+            _ if !is_beside || (takes_turns && is_rare) => config.scan_request_bytes,
+            Some(short) if follows || (is_far_ahead && !is_contended) => short,
+            _ => config.scan_request_bytes_beside_queries,
+        } as usize;
         let room = window.saturating_sub(scan.bytes).min(config.scan_bytes_max - self.bytes);
         let request_bytes = bytes_max.min(window / 2);
         let slots = requests_max.saturating_sub(scan.in_flight);
@@ -296,7 +297,7 @@ impl Scans {
             left.is_some()
         };
         let joints: Vec<Joint> = joints.into_iter().take(slots).take_while(fits).collect();
-        self.request(base, id, next, (&order, &joints))
+        self.request(base, id, next, (&order, &joints), follows)
     }
 
     /// Makes these requests for the next blocks.
@@ -306,6 +307,7 @@ impl Scans {
         id: ScanId,
         mut next: Next,
         (order, joints): (&[usize], &[Joint]),
+        follows: bool,
     ) -> Planned {
         let mut parts: Vec<Option<AheadPart>> = next.blocks.iter().map(|_| None).collect();
         for joint in joints {
@@ -323,7 +325,7 @@ impl Scans {
             let read = base.io.read_request(IoKind::ScanRead, owner, extent);
             let token = read.token;
             self.note_read(id, token, extent);
-            let waiting = Waiting { scan: id, bytes: joint.bytes(), request: read };
+            let waiting = Waiting { scan: id, bytes: joint.bytes(), follows, request: read };
             self.turns.wait(base, waiting);
             for index in inside {
                 let (block, extent) = next.blocks[*index];
@@ -350,6 +352,7 @@ impl Scans {
         let bytes = extent.bytes as usize;
         scan.bytes += bytes;
         scan.in_flight += 1;
+        scan.last = Some(token);
         self.requests += 1;
         self.bytes += bytes;
         self.reads.insert(token, (id, extent.device, bytes));

@@ -7,10 +7,10 @@
 //!
 //! Scans and queries take turns, too. When no request of a scan is in flight any more, queries have
 //! the drive as long as one of them waits for a read or another begins within [`GAP_US`], but no
-//! longer than the last request of a scan was under way. So reads that follow each other do not
-//! each wait for a request of a scan, and the head seeks less often. If queries would have used the
-//! drive for longer, the next request of a scan is long. (Anticipatory scheduling: Iyer and
-//! Druschel, SOSP 2001.)
+//! longer than the last request of a scan was under way that did not just follow another. So reads
+//! that follow each other do not each wait for a request of a scan, and the head seeks less often.
+//! If queries would have used the drive for longer several times in a row, the next request of a
+//! scan is long. (Anticipatory scheduling: Iyer and Druschel, SOSP 2001.)
 //!
 //! Invariant: if requests wait for a device, one of a scan is in flight there, or queries have it
 //! until a certain time.
@@ -25,6 +25,9 @@ use crate::engine::foreground::{ForegroundRequests, RecentRequests};
 /// For how long queries keep a drive after a read, in microseconds: enough for a caller to process
 /// what it has read and to read again, and short beside a seek.
 const GAP_US: u64 = 500;
+/// So many turns in a row that queries would have used for longer: one is often but a transaction
+/// that reads several pages.
+const CONTENDED_TURNS: u8 = 2;
 
 /// Requests of scans that wait for their turn, and how many are in flight.
 #[derive(Default)]
@@ -34,8 +37,9 @@ pub(super) struct Turns {
     /// How many may be in flight on each device, if that is limited.
     in_flight_max: Option<usize>,
     queries: RecentRequests,
-    /// Whether the last turn of queries ended although they would have used the drive.
-    is_contended: bool,
+    /// How many turns of queries in a row ended although they would have used the drive, counted up
+    /// to [`CONTENDED_TURNS`].
+    contended_turns: u8,
     /// When the turn of queries ends for which requests wait, in microseconds.
     until_us: Option<u64>,
 }
@@ -46,6 +50,8 @@ pub(super) struct Waiting {
     pub(super) scan: ScanId,
     /// Bytes that it reads.
     pub(super) bytes: usize,
+    /// Whether the drive had nothing else to do since the last request of the scan.
+    pub(super) follows: bool,
     pub(super) request: Request,
 }
 
@@ -53,8 +59,11 @@ pub(super) struct Waiting {
 #[derive(Default)]
 struct Device {
     in_flight: usize,
-    /// When the last one was submitted, in microseconds.
+    /// When the last one was submitted, in microseconds, and whether it follows another.
     submitted_us: u64,
+    follows: bool,
+    /// For how long the last one was under way that does not follow another.
+    took_us: u64,
     /// Whether one has completed since the last pump, so that a turn of queries may begin.
     has_completed: bool,
     /// When that turn ends at the latest, in microseconds.
@@ -64,7 +73,7 @@ struct Device {
 impl Device {
     fn submit(&mut self, base: &mut Base, waiting: Waiting) {
         self.in_flight += 1;
-        self.submitted_us = base.now_us;
+        (self.submitted_us, self.follows) = (base.now_us, waiting.follows);
         base.metrics.scan_read_bytes_total.add(waiting.bytes as u64);
         base.io.send(waiting.request);
     }
@@ -96,8 +105,10 @@ impl Turns {
         self.until_us = None;
         for device in self.devices.values_mut() {
             if std::mem::take(&mut device.has_completed) {
-                let took_us = now_us - device.submitted_us;
-                device.until_us = now_us + took_us;
+                if !device.follows {
+                    device.took_us = now_us - device.submitted_us;
+                }
+                device.until_us = now_us + device.took_us;
             }
         }
         for next in std::mem::take(&mut self.waiting) {
@@ -105,7 +116,10 @@ impl Turns {
             let until_us = device.until_us.min(queries_us);
             let is_theirs = device.in_flight == 0 && now_us < until_us;
             if !is_theirs && device.in_flight < in_flight_max {
-                self.is_contended = queries_us > now_us;
+                self.contended_turns = match queries_us > now_us {
+                    true => (self.contended_turns + 1).min(CONTENDED_TURNS),
+                    false => 0,
+                };
                 device.submit(base, next);
                 continue;
             }
@@ -118,7 +132,7 @@ impl Turns {
 
     /// Whether queries use a drive so much that scans seldom have their turn, and should use it.
     pub(super) fn is_contended(&self) -> bool {
-        self.is_contended
+        self.contended_turns == CONTENDED_TURNS
     }
 
     /// When the next pump has something to submit even if nothing happens, in microseconds.

@@ -132,11 +132,11 @@ fn a_scan_of_a_drive_reads_whole_tracks_and_of_an_array_keeps_all_drives_busy() 
     };
     assert_eq!(of(true, None, 0), ((512, 2), (512, 1)));
     assert_eq!(of(false, None, 0), ((512, 4), (2048, 1)));
-    // Four tracks and one of 686 sectors, in whole pages; of short ones several, of a longest
-    // one a part.
-    assert_eq!(of(true, Some(343 * KIB), 0), ((1372, 2), (344, 1)));
+    // Four tracks and one and a half of 686 sectors, in whole pages; of short ones several, of a
+    // longest one a part.
+    assert_eq!(of(true, Some(343 * KIB), 0), ((1372, 2), (516, 1)));
     assert_eq!(of(true, Some(24 * KIB), 0), ((128, 2), (128, 1)));
-    assert_eq!(of(true, Some(1500 * KIB), 0), ((4096, 2), (1500, 1)));
+    assert_eq!(of(true, Some(1500 * KIB), 0), ((4096, 2), (2252, 1)));
     assert_eq!(of(true, Some(u64::MAX / 10), 0), ((4096, 2), (4096, 1)));
     // Four drives, with units of 256 KiB, and of 64 KiB; of drives that do not rotate.
     assert_eq!(of(true, Some(256 * KIB), 1024 * KIB), ((256, 8), (256, 4)));
@@ -145,6 +145,29 @@ fn a_scan_of_a_drive_reads_whole_tracks_and_of_an_array_keeps_all_drives_busy() 
     assert_eq!(of(false, Some(64 * KIB), 256 * KIB), ((512, 4), (2048, 1)));
     assert_eq!(of(false, Some(512 * KIB), 2048 * KIB), ((512, 16), (2048, 4)));
     assert_eq!(of(false, Some(512 * KIB), u64::MAX), ((512, 64), (2048, 16)));
+}
+
+#[test]
+fn a_scan_that_takes_turns_has_short_requests_where_the_head_is_if_these_stream() {
+    let of = |rotates, following_request_bytes, stripe_bytes, options: &Options| {
+        let scan_request_bytes = 512 << 10;
+        let suited = Suited {
+            scan_request_bytes,
+            following_request_bytes,
+            stripe_bytes,
+            ..Suited::default()
+        };
+        let shape = Shape { rotates, suited, ..shape() };
+        configure(&shape, options, &Scale::FULL).scan_request_bytes_following
+    };
+    let (short, chosen) = (Some(64 << 10), Options::default());
+    assert_eq!(of(true, short, 0, &chosen), Some(64 << 10));
+    assert_eq!(of(true, None, 0, &chosen), None, "nothing was measured");
+    assert_eq!(of(true, Some(512 << 10), 0, &chosen), None, "shorter ones do not stream");
+    assert_eq!(of(true, short, 1 << 20, &chosen), None, "an array");
+    assert_eq!(of(false, short, 0, &chosen), None, "no head");
+    let given = Options { scan_request_bytes: Some(256 << 10), ..chosen };
+    assert_eq!(of(true, short, 0, &given), None, "all have the length that was given");
 }
 
 #[test]

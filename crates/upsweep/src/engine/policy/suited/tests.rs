@@ -62,6 +62,22 @@ fn a_scan_of_a_rotating_drive_has_requests_that_suit_it_beside_others() {
 }
 
 #[test]
+fn requests_that_follow_another_stream_on_every_rotating_drive() {
+    let of = |all: &[(bool, u64)]| {
+        let profiles = all.iter().map(|(rotational, kib)| {
+            let mut found = profile(768 * KIB, 128 * KIB);
+            (found.rotational, found.reads.streaming_request_bytes) = (*rotational, kib * KIB);
+            found
+        });
+        let bytes = Suited::of(&profiles.collect::<Vec<_>>(), None).following_request_bytes;
+        bytes.map(|bytes| bytes / KIB)
+    };
+    assert_eq!(of(&[(true, 128), (true, 256), (false, 512)]), Some(256));
+    assert_eq!(of(&[(true, 16)]), Some(64));
+    assert_eq!(of(&[(false, 16)]), None);
+}
+
+#[test]
 fn a_gap_is_read_over_if_that_takes_no_longer_than_a_small_read() {
     let rotating = |bytes_per_second, small_us| {
         let mut found = profile(256 * KIB, 128 * KIB);
