@@ -95,8 +95,8 @@ fn scan_of_three_lengths() -> (Reads, ScanId) {
     (reads, id)
 }
 
-/// The next request of this scan, which takes 1 ms. The scan holds what it has read.
-fn next_bytes(reads: &mut Reads, id: ScanId, window_bytes: usize, query: Query) -> usize {
+/// The next request of this scan, once it is submitted.
+fn next(reads: &mut Reads, id: ScanId, window_bytes: usize, query: Query) -> Request {
     let extent = Extent { device: DeviceId(0), offset: 0, bytes: 4096 };
     let mut begun = reads.queries.begun;
     if query != Query::Nothing {
@@ -106,16 +106,26 @@ fn next_bytes(reads: &mut Reads, id: ScanId, window_bytes: usize, query: Query) 
     }
     reads.plan(id, 0, false, window_bytes);
     let mut now_us = reads.ground.base.now_us;
-    let request = loop {
+    loop {
         match at(reads, now_us, begun, query == Query::On).pop() {
-            Some(request) => break request,
+            Some(request) => return request,
             None => now_us += 100,
         }
-    };
-    reads.ground.base.now_us = now_us + 1_000;
+    }
+}
+
+/// Ends a request so long after it was submitted; the scan holds the bytes that are returned.
+fn end_after(reads: &mut Reads, request: Request, us: u64) -> usize {
+    reads.ground.base.now_us += us;
     let (_, bytes) = offsets(std::slice::from_ref(&request))[0];
     reads.end(request);
     bytes
+}
+
+/// Bytes of the next request of this scan, which takes 1 ms.
+fn next_bytes(reads: &mut Reads, id: ScanId, window_bytes: usize, query: Query) -> usize {
+    let request = next(reads, id, window_bytes, query);
+    end_after(reads, request, 1_000)
 }
 
 #[test]
@@ -138,6 +148,20 @@ fn a_request_is_short_where_the_head_is_and_long_if_queries_use_all_of_two_turns
         assert_eq!(next_bytes(&mut reads, id, SHARE, query), bytes, "step {step}: {query:?}");
         reads.scans.release(&reads.ground.base, id, bytes, 0);
     }
+}
+
+#[test]
+fn a_turn_of_queries_is_as_long_as_the_last_request_that_did_not_follow_another() {
+    let (mut reads, id) = scan_of_three_lengths();
+    let mut held = 0;
+    for (query, took_us) in [(Query::Once, 9_000), (Query::Nothing, 1_000)] {
+        let request = next(&mut reads, id, SHARE, query);
+        held += end_after(&mut reads, request, took_us);
+    }
+    assert_eq!(held, MIDDLE + SHORT);
+    let ended_us = reads.ground.base.now_us;
+    let _ = next(&mut reads, id, SHARE, Query::On);
+    assert_eq!(reads.ground.base.now_us, ended_us + 9_000);
 }
 
 #[test]
