@@ -111,10 +111,10 @@ pub struct Config {
     pub scan_requests_beside_queries: usize,
     /// Whether scans take turns: all together have as many requests in flight on a device as one
     /// has. If there are several, these are as long beside queries as otherwise. So are those of
-    /// one scan if queries use the device as much as they may.
+    /// one scan if queries use the device as much as they may, unless it is far ahead.
     pub scans_take_turns: bool,
-    /// The longest request of a scan that takes turns with queries alone, if nothing else was
-    /// requested since its last one. `None` if these are as long as all others.
+    /// The longest request beside queries of the only scan that takes turns, if nothing else was
+    /// requested since its last one. `None` if such requests are as long as others.
     pub scan_request_bytes_following: Option<u32>,
     /// Memory for what is read ahead for all scans together, in bytes.
     pub scan_bytes_max: usize,
