@@ -46,7 +46,7 @@ impl Candidate {
 }
 
 /// A part of a home that has been copied out of a segment.
-struct Move {
+pub struct Move {
     from: Arc<ReservedExtent>,
     home: u64,
     parts: Vec<Part>,
@@ -56,8 +56,9 @@ struct Move {
 type SegmentSlots = Vec<(Arc<ReservedExtent>, Range<u16>)>;
 
 impl Payload {
-    /// Cleans some segments if there is little room or too much is dead; returns whether it did.
-    pub fn clean(&self) -> Result<bool, Error> {
+    /// Copies what is needed out of some segments if there is little room or too much is dead. Once
+    /// that is flushed, [`Payload::replace`] ends it.
+    pub fn begin_to_clean(&self) -> Result<Vec<Move>, Error> {
         let mut moves = Vec::new();
         for (segment, homes) in self.choose() {
             match self.move_out_of(&segment, homes) {
@@ -67,12 +68,7 @@ impl Payload {
                 Err(error) => return Err(error),
             }
         }
-        if moves.is_empty() {
-            return Ok(false);
-        }
-        self.flush()?;
-        self.replace(moves)?;
-        Ok(true)
+        Ok(moves)
     }
 
     /// The segments that it is best to clean now, and the homes of which parts are in each.
@@ -202,7 +198,7 @@ impl Payload {
     }
 
     /// Records where homes are now that what has moved is stable.
-    fn replace(&self, moves: Vec<Move>) -> Result<(), Error> {
+    pub fn replace(&self, moves: Vec<Move>) -> Result<(), Error> {
         let mut state = self.state.lock();
         let mut batch = self.store.batch();
         let mut left = Vec::new();

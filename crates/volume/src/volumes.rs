@@ -442,10 +442,21 @@ impl Inner {
         }
         is_any |= self.trim_found()?;
         is_any |= self.walk()? || self.walk_long_zeros()?;
-        is_any |= self.payload.clean()?;
+        is_any |= self.clean()?;
         if self.payload.reclaim()? > 0 {
             self.rooms_made.fetch_add(1, Ordering::AcqRel);
             is_any = true;
+        }
+        Ok(is_any)
+    }
+
+    /// Cleans some segments if that is due; returns whether it did.
+    fn clean(&self) -> Result<bool, Error> {
+        let moves = self.payload.begin_to_clean()?;
+        let is_any = !moves.is_empty();
+        if is_any {
+            self.flush()?;
+            self.payload.replace(moves)?;
         }
         Ok(is_any)
     }
