@@ -564,10 +564,7 @@ impl Inner {
         // Together, so that the slots from there on are those of changes that are not written.
         let (written, next) =
             self.payload.with_next_slot(|next| (self.stamps.written(self.last_seq()), next));
-        // The log and the payload at the same time.
-        let records = self.store.blocks().begin_flush()?;
-        self.payload.flush()?;
-        records.wait()?;
+        self.payload.flush_with_log()?;
         let Physical { home, slot } = written.first.map_or(next, |first| first.min(next));
         let (stamp, seq) = (written.stamp.0, written.seq.get());
         self.catalog.write().settle(SettledRow { stamp, seq, home, slot })?;

@@ -67,6 +67,14 @@ pub trait Performer: Send + Sync {
     fn perform_all(&self, requests: Vec<Request>) -> Vec<Completion> {
         requests.into_iter().map(|request| self.perform(request)).collect()
     }
+
+    /// Performs one request, and calls `meanwhile`, which may perform others. A bank that can has
+    /// the request in flight by then; by default it comes afterwards.
+    #[must_use]
+    fn perform_beside(&self, request: Request, meanwhile: &mut dyn FnMut()) -> Completion {
+        meanwhile();
+        self.perform(request)
+    }
 }
 
 /// A description of one device of a bank for people.

@@ -541,22 +541,6 @@ impl BlockStore {
         self.inner.shared.wait_durable(last)
     }
 
-    /// Begins to write everything that was accepted so far to stable media, and does not wait: for
-    /// callers who have something else to write meanwhile. [`Ticket::wait`] waits.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] if a log write failed.
-    pub fn begin_flush(&self) -> Result<Ticket, Error> {
-        let shared = &self.inner.shared;
-        shared.check_caller()?;
-        let mut guard = shared.lock();
-        let last = guard.core.last();
-        if guard.core.hurry(last) {
-            shared.pump(guard);
-        }
-        Ok(Ticket::new(&self.inner, last))
-    }
-
     /// In a store without threads: does what is due, and passes time up to the next event, at most
     /// 100 ms. Calls that wait do so themselves. Does nothing in a store with threads.
     pub fn work(&self) {

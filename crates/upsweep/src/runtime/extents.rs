@@ -239,9 +239,49 @@ impl ReservedExtent {
         mode: WriteMode,
         class: Class,
     ) -> Result<Buffer, Error> {
+        let (request, offset) = self.write_request(offset, buffer, mode, class)?;
+        let perform = || self.shared.performer.perform(request);
+        self.written(self.shared.perform_on_extents(class, 1, perform)?, offset)
+    }
+
+    /// As [`ReservedExtent::write`], and waits until everything that was accepted before is on
+    /// stable media, as [`BlockStore::flush`]: in the time of the longer of the two, where the host
+    /// can.
+    ///
+    /// # Errors
+    /// As [`ReservedExtent::write`]; [`Error::Closed`] if a log write failed.
+    pub fn write_and_flush_log(
+        &self,
+        offset: u64,
+        buffer: Buffer,
+        mode: WriteMode,
+        class: Class,
+    ) -> Result<Buffer, Error> {
+        self.shared.check_caller()?;
+        let last = self.shared.lock().core.last();
+        let mut flushed = Ok(());
+        let mut flush = || flushed = self.shared.wait_durable(last);
+        let (request, offset) = self.write_request(offset, buffer, mode, class)?;
+        let perform = || self.shared.performer.perform_beside(request, &mut flush);
+        let written = self.written(self.shared.perform_on_extents(class, 1, perform)?, offset)?;
+        flushed.map(|()| written)
+    }
+
+    /// The request for a write at an offset, and the offset on the device.
+    fn write_request(
+        &self,
+        offset: u64,
+        buffer: Buffer,
+        mode: WriteMode,
+        class: Class,
+    ) -> Result<(Request, u64), Error> {
         self.check_open()?;
         let offset = self.place(offset, buffer.len())?;
-        let done = self.perform(class, Operation::Write { offset, buffer, mode })?;
+        Ok((self.request(class, Operation::Write { offset, buffer, mode }), offset))
+    }
+
+    /// The buffer of a write that has ended; closes the store if it failed.
+    fn written(&self, done: Completion, offset: u64) -> Result<Buffer, Error> {
         match done.result {
             Ok(()) => Ok(done.buffer.expect("a write gives its buffer back")),
             Err(error) => Err(self.close(Some(offset), error)),

@@ -7,7 +7,8 @@ use upsweep::layers::device::{
 };
 use upsweep::layers::runtime::{BlockStore, ExtentRead, ReservedExtent};
 use upsweep::{
-    ClosedError, CreateOptions, Error, Location, RequestError, RetryError, SpaceId, Store,
+    ClosedError, CreateOptions, Durability, Error, Location, RequestError, RetryError, SpaceId,
+    Store,
 };
 
 const UNIT: usize = 4096;
@@ -256,6 +257,49 @@ fn after_a_failed_write_or_flush_the_store_is_closed() {
         assert_eq!(refused, failed);
         let table = store.table("index");
         assert_eq!(table.and_then(|table| table.add(b"key", 1)).expect_err("closed"), failed);
+    }
+}
+
+#[test]
+fn a_write_and_the_log_become_stable_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let in_file = Store::builder().create(folder.path().join("store"), &options()).expect("made");
+    for store in [in_file, Store::in_memory().expect("made")] {
+        let (blocks, space) = with_table(&store);
+        let reserved = blocks.reserve_extent(space, 1 << 20).expect("room");
+        for nth in 0..100_u8 {
+            let mut batch = store.batch();
+            batch.put(&store.table("index").expect("a table"), b"key", &[nth]);
+            let ticket = batch.commit(Durability::Relaxed).expect("accepted");
+            let offset = u64::from(nth) * UNIT as u64;
+            let buffer = Buffer::copy_of(&[nth; UNIT]);
+            let (mode, class) = (WriteMode::Stable, Class::ForegroundWrite);
+            let buffer = reserved.write_and_flush_log(offset, buffer, mode, class);
+            assert_eq!(*buffer.expect("written"), [nth; UNIT]);
+            assert!(ticket.is_durable());
+            assert_eq!(read(&reserved, offset), [nth; UNIT]);
+        }
+    }
+}
+
+#[test]
+fn a_write_beside_the_log_fails_if_either_does() {
+    // Both, and only the log, which comes second.
+    for writes in [0, 1] {
+        let memory = MemoryDevices::with_sizes(&[0, 0], 1);
+        let bank = ThreadedDevices::new(HostileDevices::new(memory, 1));
+        let store = Store::builder().create_on(bank.clone(), 1, &options()).expect("made");
+        let (blocks, space) = with_table(&store);
+        let reserved = blocks.reserve_extent(space, 8192).expect("room");
+        let table = store.table("index").expect("a table").with_durability(Durability::Relaxed);
+        table.put(b"key", b"value").expect("accepted");
+        bank.with(|devices| devices.fail_after(writes, FailureKind::Writes));
+        let (buffer, mode) = (Buffer::zeroed(UNIT), WriteMode::Stable);
+        let failed = reserved.write_and_flush_log(0, buffer, mode, Class::ForegroundWrite);
+        let failed = failed.expect_err("a device fails");
+        assert!(matches!(failed, Error::Closed(ClosedError::WriteFailed { .. })), "{failed}");
+        let refused = write(&reserved, 0, 1).expect_err("the store is closed");
+        assert!(matches!(refused, Error::Closed(ClosedError::WriteFailed { .. })), "{refused}");
     }
 }
 

@@ -33,32 +33,33 @@ impl Payload {
     pub(super) fn write_due(&self, due: &[Arc<Stretch>]) -> Result<(), Error> {
         let mut all = Ok(());
         for stretch in due {
-            all = all.and(self.write_stretch(stretch, 0, WriteMode::Cached));
+            all = all.and(self.write_stretch(stretch));
         }
         all
     }
 
-    /// Writes a stretch of the buffer, and so many slots of zeros behind it.
-    fn write_stretch(&self, stretch: &Stretch, zeros: u16, mode: WriteMode) -> Result<(), Error> {
+    /// Writes a stretch of the buffer.
+    fn write_stretch(&self, stretch: &Stretch) -> Result<(), Error> {
         let Place { segment, offset, .. } = &stretch.place;
-        let zero_bytes = usize::from(zeros) * BLOCK_BYTES as usize;
-        let mut buffer = Buffer::recycled(stretch.data.len() + zero_bytes);
-        let (data, behind) = buffer.split_at_mut(stretch.data.len());
-        data.copy_from_slice(&stretch.data);
-        behind.fill(0);
+        let buffer = Buffer::copy_of(&stretch.data);
         self.await_zeros(stretch.first, stretch.slots());
-        let written = segment.write(*offset, buffer, mode, Class::ForegroundWrite);
+        let written = segment.write(*offset, buffer, WriteMode::Cached, Class::ForegroundWrite);
+        self.end_stretch(stretch, 0, WriteMode::Cached);
+        written.map(drop).map_err(Error::from)
+    }
+
+    /// Takes in that a stretch of the buffer has been written, and so many slots of zeros.
+    fn end_stretch(&self, stretch: &Stretch, zeros: u16, mode: WriteMode) {
         let mut state = self.state.lock();
         state.buffer.end(stretch);
         if zeros > 0 {
             state.ahead.end();
         }
         if mode == WriteMode::Cached {
-            state.note_unflushed(segment);
+            state.note_unflushed(&stretch.place.segment);
         }
         drop(state);
         self.written.notify_all();
-        written.map(drop).map_err(Error::from)
     }
 
     /// Waits until no zeros are being written to slots.
@@ -88,10 +89,11 @@ impl Payload {
         Ok(())
     }
 
-    /// Makes everything stable that was written before the call. What small writes have left in the
-    /// buffer goes to stable media at once, if the devices need no flush for anything else. There
-    /// is one call at a time: a later one would miss what an earlier one is flushing.
-    pub fn flush(&self) -> Result<(), Error> {
+    /// Makes everything stable that was written before the call, and the log, at the same time.
+    /// What small writes have left in the buffer goes to stable media at once, if the devices need
+    /// no flush for anything else. There is one call at a time: a later one would miss what an
+    /// earlier one is flushing.
+    pub fn flush_with_log(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let others = state.buffer.being_written();
         let due = state.buffer.seal();
@@ -99,7 +101,10 @@ impl Payload {
         let zeros = due.as_ref().map_or(0, |stretch| self.zeros_behind(stretch, &mut state));
         drop(state);
         let mode = if is_alone { WriteMode::Stable } else { WriteMode::Cached };
-        due.map_or(Ok(()), |stretch| self.write_stretch(&stretch, zeros, mode))?;
+        match due {
+            Some(stretch) => self.write_with_log(&stretch, zeros, mode)?,
+            None => self.blocks().flush()?,
+        }
         let mut state = self.state.lock();
         while state.buffer.has_any_of(&others) {
             self.written.wait(&mut state);
@@ -107,6 +112,20 @@ impl Payload {
         let unflushed = std::mem::take(&mut state.unflushed);
         drop(state);
         unflushed.into_values().try_for_each(|segment| Ok(segment.flush()?))
+    }
+
+    /// Flushes the log, and writes a stretch of the buffer with so many slots of zeros behind it.
+    fn write_with_log(&self, stretch: &Stretch, zeros: u16, mode: WriteMode) -> Result<(), Error> {
+        let zero_bytes = usize::from(zeros) * BLOCK_BYTES as usize;
+        let mut buffer = Buffer::recycled(stretch.data.len() + zero_bytes);
+        let (data, behind) = buffer.split_at_mut(stretch.data.len());
+        data.copy_from_slice(&stretch.data);
+        behind.fill(0);
+        self.await_zeros(stretch.first, stretch.slots());
+        let Place { segment, offset, .. } = &stretch.place;
+        let written = segment.write_and_flush_log(*offset, buffer, mode, Class::ForegroundWrite);
+        self.end_stretch(stretch, zeros, mode);
+        written.map(drop).map_err(Error::from)
     }
 
     /// How many slots of zeros a flush writes behind a stretch: none where slots behind it are

@@ -34,18 +34,42 @@ impl Lanes {
         free.or_else(|| Ring::open(Arc::clone(&self.files)).ok().map(Arc::new))
     }
 
-    /// Performs requests in a lane.
-    fn perform(&self, lane: Arc<Ring>, requests: Vec<Request>) -> Vec<Completion> {
-        let mut completions = Vec::with_capacity(requests.len());
+    /// Begins requests in a lane, or gives them back if there is none.
+    fn begin<R>(this: Option<&Self>, requests: R) -> Result<InLane<'_>, R>
+    where
+        R: IntoIterator<Item = Request>,
+    {
+        let taken = this.and_then(|lanes| Some((lanes, lanes.take()?)));
+        let Some((lanes, lane)) = taken else { return Err(requests) };
         lane.submit(requests);
-        lane.finish(&mut completions);
-        self.free.lock().push(lane);
+        Ok(InLane { lanes, lane })
+    }
+}
+
+/// Requests in a lane. Dropping it waits for them.
+struct InLane<'a> {
+    lanes: &'a Lanes,
+    lane: Arc<Ring>,
+}
+
+impl InLane<'_> {
+    fn finish(self) -> Vec<Completion> {
+        let mut completions = Vec::new();
+        self.lane.finish(&mut completions);
         completions
     }
 }
 
-/// Performs one request on the calling thread, and several in a lane. Cost of one: a system call;
-/// of several: two system calls, and one for each time that the thread has to wait.
+impl Drop for InLane<'_> {
+    fn drop(&mut self) {
+        self.lane.finish(&mut Vec::new());
+        self.lanes.free.lock().push(Arc::clone(&self.lane));
+    }
+}
+
+/// Performs one request on the calling thread; several, or one beside something else, in a lane.
+/// Cost of one: a system call; in a lane: two system calls, and one for each time that the thread
+/// has to wait.
 pub(super) struct LanePerformer {
     lanes: Weak<Lanes>,
     alone: CallingThread,
@@ -65,9 +89,19 @@ impl Performer for LanePerformer {
 
     fn perform_all(&self, requests: Vec<Request>) -> Vec<Completion> {
         let lanes = self.lanes.upgrade().filter(|_| requests.len() > 1);
-        match lanes.as_ref().and_then(|lanes| Some((lanes, lanes.take()?))) {
-            Some((lanes, lane)) => lanes.perform(lane, requests),
-            None => self.alone.perform_all(requests),
+        match Lanes::begin(lanes.as_deref(), requests) {
+            Ok(begun) => begun.finish(),
+            Err(requests) => self.alone.perform_all(requests),
+        }
+    }
+
+    fn perform_beside(&self, request: Request, meanwhile: &mut dyn FnMut()) -> Completion {
+        let lanes = self.lanes.upgrade();
+        let begun = Lanes::begin(lanes.as_deref(), [request]);
+        meanwhile();
+        match begun {
+            Ok(begun) => begun.finish().pop().expect("each request has a completion"),
+            Err([request]) => self.alone.perform(request),
         }
     }
 }

@@ -42,7 +42,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    requests: VecDeque<Request>,
+    /// And where their completions go.
+    requests: VecDeque<(Request, Arc<Completions>)>,
     closing: bool,
 }
 
@@ -81,13 +82,7 @@ impl Engine for Pool {
 
     /// Counts the request before any thread can complete it.
     fn submit(&mut self, request: Request) {
-        self.shared.completions.expect();
-        if let Err(error) = check(&self.shared.files, &request) {
-            self.shared.completions.add(request.end(Err(error)));
-            return;
-        }
-        lock(&self.shared.queue).requests.push_back(request);
-        self.shared.work.notify_one();
+        self.shared.queue(&mut lock(&self.shared.queue), request, &self.shared.completions);
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -107,7 +102,36 @@ impl Engine for Pool {
     }
 
     fn performer(&self) -> Box<dyn Performer> {
-        Box::new(CallingThread(Arc::downgrade(&self.shared.files)))
+        let alone = CallingThread(Arc::downgrade(&self.shared.files));
+        Box::new(PoolPerformer { pool: Arc::downgrade(&self.shared), alone })
+    }
+}
+
+/// Performs requests on the calling thread, and one beside something else on a thread of the pool.
+struct PoolPerformer {
+    pool: Weak<Shared>,
+    alone: CallingThread,
+}
+
+impl Performer for PoolPerformer {
+    fn perform(&self, request: Request) -> Completion {
+        self.alone.perform(request)
+    }
+
+    fn perform_beside(&self, request: Request, meanwhile: &mut dyn FnMut()) -> Completion {
+        let begun = match self.pool.upgrade() {
+            Some(pool) => pool.begin(request),
+            None => Err(request),
+        };
+        meanwhile();
+        match begun {
+            Ok(completions) => {
+                let mut done = Vec::new();
+                completions.await_some(None, true, &mut done);
+                done.pop().expect("the pool completes what it has taken")
+            }
+            Err(request) => self.alone.perform(request),
+        }
     }
 }
 
@@ -139,18 +163,40 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    /// Queues a request, whose completion goes to `to`.
+    fn queue(&self, queue: &mut Queue, request: Request, to: &Arc<Completions>) {
+        to.expect();
+        if let Err(error) = check(&self.files, &request) {
+            return to.add(request.end(Err(error)));
+        }
+        queue.requests.push_back((request, Arc::clone(to)));
+        self.work.notify_one();
+    }
+
+    /// Queues a request for a thread that waits for it, and returns where its completion goes. Once
+    /// the pool closes it gives the request back.
+    fn begin(&self, request: Request) -> Result<Arc<Completions>, Request> {
+        let mut queue = lock(&self.queue);
+        if queue.closing {
+            return Err(request);
+        }
+        let completions = Arc::default();
+        self.queue(&mut queue, request, &completions);
+        Ok(completions)
+    }
+
     /// The main loop of one thread.
     fn serve(&self) {
-        while let Some(request) = self.next() {
-            self.completions.add(run(&self.files, request));
+        while let Some((request, to)) = self.next() {
+            to.add(run(&self.files, request));
         }
     }
 
-    fn next(&self) -> Option<Request> {
+    fn next(&self) -> Option<(Request, Arc<Completions>)> {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(request) = queue.requests.pop_front() {
-                return Some(request);
+            if let Some(next) = queue.requests.pop_front() {
+                return Some(next);
             }
             if queue.closing {
                 return None;

@@ -7,6 +7,8 @@
 
 #![expect(clippy::disallowed_types, reason = "threads meet here")]
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::device::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use crate::device::completions::Completions;
 use crate::device::{
     Completion, DeviceError, DeviceId, Devices, Effort, Geometry, HostileDevices, Profile, Reads,
-    Request, Simulated, Writes,
+    Request, Simulated, Token, Writes,
 };
 
 /// Approximate bandwidth of copies to and from memory.
@@ -39,6 +41,9 @@ struct Session<D> {
     /// How a waiter passes virtual time, if it does.
     pass: Option<Pass<D>>,
     completions: Arc<Completions>,
+    /// Requests that threads perform themselves, and their completions. Its lock is taken under
+    /// that of the devices.
+    performed: Mutex<BTreeMap<Token, Option<Completion>>>,
     is_over: AtomicBool,
 }
 
@@ -48,18 +53,33 @@ type Pass<D> = fn(&mut D, Duration, &mut Vec<Completion>);
 impl<D: Devices> Session<D> {
     fn over(devices: Arc<Mutex<D>>, pass: Option<Pass<D>>) -> Arc<Self> {
         let (completions, is_over) = (Arc::default(), AtomicBool::new(false));
-        Arc::new(Self { devices, pass, completions, is_over })
+        Arc::new(Self { devices, pass, completions, performed: Mutex::default(), is_over })
     }
 
     fn lock(&self) -> MutexGuard<'_, D> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn performed(&self) -> MutexGuard<'_, BTreeMap<Token, Option<Completion>>> {
+        self.performed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the devices, and hands on what completes.
+    fn advance_by(&self, act: impl FnOnce(&mut D, &mut Vec<Completion>)) {
+        let (mut devices, mut completions) = (self.lock(), Vec::new());
+        act(&mut devices, &mut completions);
+        let mut performed = self.performed();
+        for completion in completions {
+            match performed.get_mut(&completion.token) {
+                Some(own) => *own = Some(completion),
+                None => self.completions.add(completion),
+            }
+        }
+    }
+
     /// Advances the devices to the next completion, if anything is in flight.
     fn advance(&self) {
-        let mut completions = Vec::new();
-        self.lock().wait(&mut completions);
-        completions.into_iter().for_each(|completion| self.completions.add(completion));
+        self.advance_by(|devices, completions| devices.wait(completions));
     }
 }
 
@@ -104,15 +124,13 @@ impl<D: Devices + 'static> Clone for ThreadedDevices<D> {
 impl<D: Devices + 'static> Drop for ThreadedDevices<D> {
     fn drop(&mut self) {
         self.session.is_over.store(true, Ordering::Release);
-        let (mut devices, mut lost) = (self.session.lock(), Vec::new());
-        loop {
-            devices.wait(&mut lost);
-            if lost.is_empty() {
-                break;
-            }
-            lost.clear();
+        let mut is_idle = false;
+        while !is_idle {
+            self.session.advance_by(|devices, completions| {
+                devices.wait(completions);
+                is_idle = completions.is_empty();
+            });
         }
-        drop(devices);
         self.session.completions.close();
     }
 }
@@ -138,9 +156,7 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        let mut found = Vec::new();
-        self.session.lock().reap(&mut found);
-        found.into_iter().for_each(|completion| self.session.completions.add(completion));
+        self.session.advance_by(|devices, found| devices.reap(found));
         self.session.completions.reap(completions);
     }
 
@@ -227,9 +243,8 @@ impl<D: Devices> Waiter for ThreadedWaiter<D> {
                 timeout
             }
             Some(pass) => {
-                let mut ended = Vec::new();
-                pass(&mut session.lock(), timeout.unwrap_or_default(), &mut ended);
-                ended.into_iter().for_each(|completion| session.completions.add(completion));
+                let timeout = timeout.unwrap_or_default();
+                session.advance_by(|devices, ended| pass(devices, timeout, ended));
                 Some(Duration::ZERO)
             }
         };
@@ -241,23 +256,29 @@ struct ThreadedPerformer<D>(Weak<Session<D>>);
 
 impl<D: Devices> Performer for ThreadedPerformer<D> {
     fn perform(&self, request: Request) -> Completion {
+        self.perform_beside(request, &mut || ())
+    }
+
+    fn perform_beside(&self, request: Request, meanwhile: &mut dyn FnMut()) -> Completion {
         let session = self.0.upgrade();
         let Some(session) = session.filter(|found| !found.is_over.load(Ordering::Acquire)) else {
+            meanwhile();
             return request.end(Err(DeviceError::gone()));
         };
-        let (token, mut completions) = (request.token, Vec::new());
-        let own = |completion: &Completion| completion.token == token;
+        let token = request.token;
         let mut devices = session.lock();
+        session.performed().insert(token, None);
         devices.submit(request);
-        let position = loop {
-            devices.wait(&mut completions);
-            if let Some(position) = completions.iter().position(own) {
-                break position;
-            }
-        };
         drop(devices);
-        let done = completions.swap_remove(position);
-        completions.into_iter().for_each(|completion| session.completions.add(completion));
-        done
+        meanwhile();
+        loop {
+            match session.performed().entry(token) {
+                Entry::Occupied(entry) if entry.get().is_some() => {
+                    return entry.remove().expect("just seen");
+                }
+                _ => {}
+            }
+            session.advance();
+        }
     }
 }

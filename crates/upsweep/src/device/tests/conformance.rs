@@ -184,6 +184,27 @@ fn performers(bank: impl Bank) {
                     let content = done.buffer.expect("a read gives its buffer back");
                     assert!(content.iter().all(|byte| *byte == place(nth) as u8));
                 }
+                // Each has units of its own, and reads what it has written the time before.
+                let mut known = None;
+                for nth in 0..100 {
+                    let unit = thread * 4 + nth % 4;
+                    let write = write(unit * 4096, 4096, nth as u8, WriteMode::Stable);
+                    let mut found = None;
+                    let written = performer.perform_beside(request(token(nth), write), &mut || {
+                        let (unit, byte) = known.unwrap_or((units - 1, (units - 1) as u8));
+                        let read = request(token(nth + count), read(unit * 4096, 4096));
+                        found = Some((performer.perform(read), byte));
+                    });
+                    assert_eq!((written.token, written.result), (Token(token(nth)), Ok(())));
+                    let (read, byte) = found.expect("it is called");
+                    assert_eq!((read.token, read.result), (Token(token(nth + count)), Ok(())));
+                    let content = read.buffer.expect("a read gives its buffer back");
+                    assert!(content.iter().all(|found| *found == byte));
+                    known = Some((unit, nth as u8));
+                }
+                let outside = request(token(0), read(units * 4096, 4096));
+                let refused = performer.perform_beside(outside, &mut || ()).result;
+                assert_eq!(refused, Err(DeviceError::InvalidRange));
             });
         }
     });
@@ -191,6 +212,9 @@ fn performers(bank: impl Bank) {
     drop(bank);
     let reads = (0..2).map(|token| request(token, read(0, 4096))).collect();
     assert!(performer.perform_all(reads).iter().all(|done| done.result.is_err()));
+    let mut is_called = false;
+    let gone = performer.perform_beside(request(0, read(0, 4096)), &mut || is_called = true);
+    assert!(gone.result.is_err() && is_called);
 }
 
 #[test]
