@@ -50,8 +50,11 @@ fn volumes_with(context: &Context, open: &OpenArgs, name: &str) -> Result<Volume
 fn create(context: &Context, args: &VolumeCreateArgs) -> Result<(), Failure> {
     let volumes = context.volumes(&args.open)?;
     volumes.create_with(&args.name, args.size.0, args.block_size.0)?;
-    if let Some(Keep(history)) = args.history {
-        volumes.set_history(&args.name, history)?;
+    let set = args.history.map(|Keep(history)| volumes.set_history(&args.name, history));
+    if let Some(Err(error)) = set {
+        // It may be made again.
+        volumes.delete(&args.name)?;
+        return Err(error.into());
     }
     context.line(&format!("made volume {:?} of {}", args.name, text::size(args.size.0)))
 }

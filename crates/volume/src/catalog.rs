@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use upsweep::{Batch, Durability, Store, Table, Ticket};
 
 use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
@@ -58,9 +59,16 @@ pub struct Activity {
     pub written: AtomicU64,
     /// What of it is kept.
     pub used: Used,
+    /// Held while a part of a block is read and the block written.
+    pub partial: Mutex<()>,
 }
 
 impl Activity {
+    pub fn new(last: Stamp, written: u64, used: Used) -> Self {
+        let (last, written) = (AtomicU64::new(last.0), AtomicU64::new(written));
+        Self { last, written, used, partial: Mutex::default() }
+    }
+
     /// Notes a change.
     pub fn note(&self, stamp: Stamp, bytes: u64) {
         self.last.fetch_max(stamp.0, Ordering::Relaxed);
@@ -75,6 +83,8 @@ pub enum Writer {
     User,
     /// What arrives in a stream, and is seen once all of it is there.
     Receiver,
+    /// A change of the size, which neither the quota nor a setting to read only holds up.
+    Resize,
 }
 
 /// A moment in the past of a volume.
@@ -170,17 +180,23 @@ impl Catalog {
         for (number, row) in &rows.volumes {
             self.names.insert(row.name.clone(), *number);
             let last = rows.moments_of(*number).next_back();
-            let (last, written) = last.map_or((0, 0), |(stamp, row)| (stamp.0, row.written));
+            let (last, written) = last.map_or((Stamp(0), 0), |(stamp, row)| (stamp, row.written));
             let blocks = used.get(number).copied().unwrap_or(0);
             let used = Used::new(self.table.clone(), *number, blocks);
-            let activity = Activity { last: last.into(), written: written.into(), used };
-            self.activities.insert(*number, Arc::new(activity));
+            self.activities.insert(*number, Arc::new(Activity::new(last, written, used)));
         }
     }
 
     /// The number of the volume of this name.
     pub fn number(&self, name: &str) -> Result<u32, Error> {
         self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
+    }
+
+    /// Checks that the volume of this name is the one of this number: it may have been renamed since
+    /// that was looked up.
+    pub fn check_number(&self, name: &str, number: u32) -> Result<(), Error> {
+        let is_it = self.number(name)? == number;
+        if is_it { Ok(()) } else { Err(Error::NoVolume(name.to_owned())) }
     }
 
     /// What clones and views of a volume have of it beside its content: they are for the same
@@ -245,7 +261,7 @@ impl Catalog {
             (Writer::User, _) if row.fixed_at.is_some() || row.settings.read_only => {
                 return Err(Error::ReadOnly(row.name.clone()));
             }
-            (Writer::User, _) => bytes,
+            (Writer::User | Writer::Resize, _) => bytes,
             // It gets whole blocks.
             (Writer::Receiver, Some(header)) => {
                 bytes.next_multiple_of(BLOCK_BYTES).max(header.whole_bytes())
@@ -359,8 +375,7 @@ impl Catalog {
         self.change(changes)?;
         self.names.insert(name, number);
         let used = Used::new(self.table.clone(), number, 0);
-        let activity = Activity { last: AtomicU64::new(0), written: AtomicU64::new(0), used };
-        self.activities.insert(number, Arc::new(activity));
+        self.activities.insert(number, Arc::new(Activity::new(Stamp(0), 0, used)));
         self.next_volume += 1;
         Ok(number)
     }

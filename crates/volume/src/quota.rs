@@ -184,7 +184,7 @@ impl Inner {
     /// Waits for a sweep, unless one has shown that the quota of a volume is reached; returns
     /// whether there is room for so many blocks now.
     fn show_superseded(&self, number: u32, blocks: u64) -> Result<bool, Error> {
-        let activity = Arc::clone(self.catalog.read().activity(number)?);
+        let activity = self.activity(number)?;
         if activity.used.is_reached() {
             return Ok(false);
         }

@@ -211,7 +211,8 @@ impl Receiver {
         }
         inner.flush()?;
         // A part of a block must not be put together from both sides.
-        let _no_parts = inner.partial.lock();
+        let activity = inner.activity(*number)?;
+        let _no_parts = activity.partial.lock();
         inner.between(|now| inner.catalog.write().end_receiving(*number, now))?;
         inner.publish_needs(None);
         Ok(())

@@ -4,7 +4,7 @@
 //! of which may have any content: it is cleared before the volume becomes larger.
 
 use crate::address::{BLOCK_BYTES, LEVEL_MAX, spans};
-use crate::catalog::blocks_of;
+use crate::catalog::{Writer, blocks_of};
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
 use crate::volume::{Acknowledge, Volume};
@@ -19,13 +19,17 @@ impl Volumes {
     /// [`Error::NoVolume`]; [`Error::BadSize`]; [`Error::ReadOnly`]; [`Error::Store`].
     pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
         let inner = &self.inner;
+        let before = Volume { writer: Writer::Resize, ..self.volume(volume)? };
         // So that nobody writes what another one has cleared.
-        let _no_parts = inner.partial.lock();
-        let before = self.volume(volume)?;
+        let activity = inner.activity(before.number)?;
+        let _no_parts = activity.partial.lock();
         inner.catalog.read().writable(volume)?;
-        before.clear_rest()?;
+        if bytes > before.bytes()? {
+            before.clear_rest()?;
+        }
         inner.between(|stamp| {
             let mut catalog = inner.catalog.write();
+            catalog.check_number(volume, before.number)?;
             let shown = catalog.shown(catalog.number(volume)?)?;
             let cut = blocks_of(0, bytes).end..blocks_of(0, shown.bytes).end;
             let entry = |span| Entry { span, stamp, content: Content::Zero };

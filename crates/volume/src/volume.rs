@@ -255,10 +255,14 @@ impl Volume {
         if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
             return self.write_blocks(blocks, data, acknowledge);
         }
-        let _locks = self.inner.partial.lock();
+        let activity = self.inner.activity(self.number)?;
+        let alone = activity.partial.lock();
         let mut whole = self.read_around(offset, data.len() as u64)?;
         whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(data);
-        self.write_blocks(blocks, &whole, acknowledge)
+        self.write_blocks(blocks, &whole, Acknowledge::Written)?;
+        // Others need not wait until it is durable.
+        drop(alone);
+        self.inner.acknowledge(acknowledge)
     }
 
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
@@ -272,11 +276,12 @@ impl Volume {
         if first >= last {
             return self.write(offset, &vec![0; bytes as usize], acknowledge);
         }
+        // What comes last makes all of it durable.
         if offset < first {
-            self.write(offset, &vec![0; (first - offset) as usize], acknowledge)?;
+            self.write(offset, &vec![0; (first - offset) as usize], Acknowledge::Written)?;
         }
         if last < end {
-            self.write(last, &vec![0; (end - last) as usize], acknowledge)?;
+            self.write(last, &vec![0; (end - last) as usize], Acknowledge::Written)?;
         }
         let blocks = first / BLOCK_BYTES..last / BLOCK_BYTES;
         self.inner.with_room(|| self.zero_blocks(blocks.clone(), acknowledge))
@@ -301,7 +306,10 @@ impl Volume {
         let whole_bytes = bytes.next_multiple_of(BLOCK_BYTES);
         check_range(whole_bytes, offset * BLOCK_BYTES, length * BLOCK_BYTES)?;
         let activity = Arc::clone(&catalog.activities[&self.number]);
-        let quota = catalog.row(self.number)?.settings.quota_blocks();
+        let quota = match self.writer {
+            Writer::Resize => None,
+            _ => catalog.row(self.number)?.settings.quota_blocks(),
+        };
         Ok(Entered { _gate: gate, branch, activity, quota })
     }
 

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use upsweep::{Batch, Durability, Seq, Store, Table, Ticket};
 
 use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
-use crate::catalog::{Beginning, Catalog, Past, Properties, Writer};
+use crate::catalog::{Activity, Beginning, Catalog, Past, Properties, Writer};
 use crate::entry::{self, Entry};
 use crate::error::Error;
 use crate::looks::Look;
@@ -66,8 +66,6 @@ pub struct Inner {
     pub working: Mutex<()>,
     /// How often the work in the background has made room.
     rooms_made: AtomicU64,
-    /// Held by writes of parts of blocks, which read the rest first.
-    pub partial: Mutex<()>,
     /// The sequence of the last record that was declared here.
     last_seq: AtomicU64,
     /// How often settings have changed.
@@ -82,6 +80,8 @@ pub struct Inner {
 pub struct VolumeInfo {
     /// Its name.
     pub name: String,
+    /// Its number: see [`Volume::number`].
+    pub number: u32,
     /// Its logical block size.
     pub block_size: BlockSize,
     /// Its settings.
@@ -183,6 +183,7 @@ impl Volumes {
         let catalog = self.inner.catalog.read();
         let info = |(number, row): (&u32, &VolumeRow)| VolumeInfo {
             name: row.name.clone(),
+            number: *number,
             block_size: row.block_size,
             settings: row.settings.clone(),
             bytes: row.now().bytes,
@@ -301,10 +302,13 @@ impl Volumes {
     /// As [`Volumes::clone_volume`]; [`Error::ReadOnly`].
     pub fn roll_back(&self, volume: &str, to: Past<'_>) -> Result<(), Error> {
         let inner = &self.inner;
+        let number = inner.catalog.read().number(volume)?;
         // A part of a block must not be put together from both sides.
-        let _no_parts = inner.partial.lock();
+        let activity = inner.activity(number)?;
+        let _no_parts = activity.partial.lock();
         inner.between(|now| {
             let mut catalog = inner.catalog.write();
+            catalog.check_number(volume, number)?;
             let to = catalog.past(volume, to, now)?;
             catalog.roll_back(volume, to, now)
         })?;
@@ -423,7 +427,6 @@ impl Inner {
             receivers: Mutex::default(),
             working: Mutex::new(()),
             rooms_made: AtomicU64::new(0),
-            partial: Mutex::new(()),
             last_seq: AtomicU64::new(0),
             settings_changes: AtomicU64::new(0),
             is_recovered: AtomicBool::new(false),
@@ -459,6 +462,11 @@ impl Inner {
             self.payload.replace(moves)?;
         }
         Ok(is_any)
+    }
+
+    /// What has been written to the volume of this number.
+    pub fn activity(&self, number: u32) -> Result<Arc<Activity>, Error> {
+        self.catalog.read().activity(number).map(Arc::clone)
     }
 
     /// Acts; again as often as the devices are full and room can be made. While there is little

@@ -213,3 +213,23 @@ fn a_flush_waits_for_what_cleaning_has_begun_to_flush() {
         is_flushed.recv().expect("it ends").expect("flushed");
     });
 }
+
+#[test]
+fn a_part_of_a_block_is_written_while_another_one_becomes_durable() {
+    let (_store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
+    let volume = volumes.create("disk", 2 * BLOCK_BYTES).expect("made");
+    let is_stable: IsHeld = |request| {
+        let class = request.hint.class;
+        matches!(request.operation, Operation::Write { .. }) && class == Class::ForegroundWrite
+    };
+    held.hold(&[is_stable]);
+    let (written, is_written) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.write(1, b"durable", Acknowledge::Durable).expect("written"));
+        assert_eq!(held.wait(), Some(BLOCK), "nothing is written");
+        scope.spawn(|| written.send(volume.write(BLOCK_BYTES + 1, b"other", Acknowledge::Written)));
+        let early = is_written.recv_timeout(Duration::from_secs(1));
+        held.let_go();
+        early.expect("it need not wait").expect("written");
+    });
+}

@@ -443,6 +443,23 @@ fn settings_are_kept() {
 }
 
 #[test]
+fn a_volume_that_ends_within_a_block_grows_although_it_is_read_only_and_at_its_quota() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", 8192).expect("made");
+    disk.write(0, &[0xff; 8192], Acknowledge::Written).expect("written");
+    let change = |settings: &mut VolumeSettings| {
+        (settings.read_only, settings.quota_bytes) = (true, NonZeroU64::new(8192));
+    };
+    volumes.change_settings("disk", change).expect("changed");
+    for (bytes, data) in [(4608, 4608), (512, 512), (1024, 512), (8192, 512)] {
+        volumes.resize("disk", bytes).expect("another size");
+        let mut expected = vec![0xff; data];
+        expected.resize(bytes as usize, 0);
+        assert!(read(&disk, 0, bytes as usize) == expected, "{bytes}");
+    }
+}
+
+#[test]
 fn without_a_history_there_are_no_moments() {
     let (_store, volumes) = opened();
     let disk = volumes.create("disk", MIB).expect("made");

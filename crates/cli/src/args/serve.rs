@@ -86,12 +86,17 @@ pub(crate) struct ServeArgs {
     /// Serve NBD clients without TLS, too
     #[arg(long, requires = "tls_certificate")]
     pub(crate) tls_optional: bool,
+    /// Offer NBD clients extended headers, an experimental extension of the protocol with which
+    /// they can ask for more than 4 GiB at a time
+    #[arg(long)]
+    pub(crate) extended_headers: bool,
     /// Most NBD connections at a time; further ones are closed at once
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
-    /// Most NBD requests that are performed at a time, of all connections; each has a thread
-    #[arg(long, value_name = "N", default_value_t = 16,
+    /// Most NBD requests that are performed at a time, of all connections; each has a thread. A
+    /// connection has at most two thirds of them
+    #[arg(long, value_name = "N", default_value_t = 24,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) workers: u32,
     /// Check the content of all volumes once in this time, such as 30d, or off. It is read evenly

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use upsweep_nbd::{Context as Meta, Extent};
 use upsweep_volume::{BLOCK_BYTES, Error, MomentKind, Past, Volume, VolumeInfo, Volumes};
 
-/// Ranges of a bitmap, of 16 bytes each. If there are more, neighbours are joined: then some of
-/// what has not changed is said to have.
+/// Ranges of the first bitmap of a connection, of 16 bytes each; of the second one half as many, of
+/// the third one a third, and so on. If there are more, neighbours are joined: then some of what has
+/// not changed is said to have.
 const RANGES_MAX: usize = 1 << 20;
 
 /// The names of the bitmaps of a volume, or of a snapshot of it: those of the snapshots and the
@@ -61,7 +62,8 @@ impl Bitmaps {
         let bitmap = match made.get(name) {
             Some(bitmap) => Arc::clone(bitmap),
             None => {
-                let bitmap = Arc::new(make(volumes, volume, name)?);
+                let ranges_max = RANGES_MAX / (made.len() + 1);
+                let bitmap = Arc::new(make(volumes, volume, name, ranges_max)?);
                 made.insert(Arc::clone(name), Arc::clone(&bitmap));
                 bitmap
             }
@@ -72,7 +74,12 @@ impl Bitmaps {
 }
 
 /// Finds out what has changed since a snapshot, or a mark if there is none of this name.
-fn make(volumes: &Volumes, volume: &Volume, name: &str) -> Result<Bitmap, Error> {
+fn make(
+    volumes: &Volumes,
+    volume: &Volume,
+    name: &str,
+    ranges_max: usize,
+) -> Result<Bitmap, Error> {
     let of = volume.name()?;
     let until = volume.snapshot().map(Past::Snapshot);
     let changes = match volumes.changes(&of, Past::Snapshot(name), until) {
@@ -81,14 +88,14 @@ fn make(volumes: &Volumes, volume: &Volume, name: &str) -> Result<Bitmap, Error>
         }
         found => found,
     };
-    let mut bitmap = Bitmap::new(RANGES_MAX);
+    let mut bitmap = Bitmap::new(ranges_max);
     for range in changes? {
         bitmap.add(range?);
     }
     // Fails if it has been deleted: then what was looked at may have been another snapshot.
     volume.bytes()?;
     // If it has another name now, what was looked at may have been another volume.
-    if volume.name()? == of { Ok(bitmap) } else { make(volumes, volume, name) }
+    if volume.name()? == of { Ok(bitmap) } else { make(volumes, volume, name, ranges_max) }
 }
 
 /// Ranges in order, which do not touch.

@@ -16,6 +16,12 @@ use crate::open_store::OpenStore;
 
 /// Bytes that are written at a time where zeros are to take space.
 const ZEROS_BYTES: usize = 1 << 20;
+/// Bytes that are looked at first when a client asks what a range is, and by how much more each
+/// time that these have fewer extents than it wants.
+const STATUS_BYTES_MIN: u64 = 1 << 20;
+const STATUS_GROWTH: u64 = 4;
+/// Bytes that a client is told of at a time.
+const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// The volumes of a store, for clients of a server.
 pub(super) struct VolumeExports {
@@ -83,8 +89,11 @@ impl VolumeExports {
             Some(snapshot) => volumes.at_snapshot(&info.name, snapshot),
             None => volumes.volume(&info.name),
         };
-        // It may have been deleted meanwhile.
+        // It may have been deleted meanwhile, or another one may have its name, for other clients.
         let volume = volume.map_err(|_| Refusal::Unknown)?;
+        if volume.number() != info.number {
+            return Err(Refusal::Unknown);
+        }
         let bytes = volume.bytes().map_err(|_| Refusal::Unknown)?;
         let mut export = Export::new(if name.is_empty() { &info.name } else { name }, bytes);
         let is_fixed = volume.is_read_only().map_err(|_| Refusal::Unknown)?;
@@ -166,14 +175,30 @@ fn fault(error: Error) -> Fault {
     Fault { code, message: error.to_string(), offset: None }
 }
 
+/// What a client is told of a failed write: beyond the end, which may have come nearer, is no space.
+fn write_fault(error: Error) -> Fault {
+    let is_beyond = matches!(error, Error::OutOfRange { .. });
+    let fault = fault(error);
+    if is_beyond { Fault { code: ErrorCode::NoSpace, ..fault } } else { fault }
+}
+
+/// How many bytes of payload a request reads or writes.
+fn payload_bytes(command: &Command) -> u64 {
+    match *command {
+        Command::Read { length, .. } | Command::Write { length, .. } => length.into(),
+        Command::WriteZeroes { length, no_hole: true, .. } => length,
+        _ => 0,
+    }
+}
+
 impl Device for Disk {
     fn delay(&self, command: &Command) -> Duration {
-        let bytes = match command {
-            Command::Read { length, .. } | Command::Write { length, .. } => *length,
-            _ => 0,
-        };
         self.limits.refresh(&self.limit, &self.volumes, &self.volume);
-        self.limit.take(bytes, Instant::now())
+        self.limit.take(payload_bytes(command), Instant::now())
+    }
+
+    fn cancel(&self, command: &Command) {
+        self.limit.give_back(payload_bytes(command));
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
@@ -181,7 +206,7 @@ impl Device for Disk {
     }
 
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {
-        self.volume.write(offset, data, acknowledge(durable)).map_err(fault)
+        self.volume.write(offset, data, acknowledge(durable)).map_err(write_fault)
     }
 
     fn flush(&self) -> Result<(), Fault> {
@@ -189,20 +214,22 @@ impl Device for Disk {
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, how: Zeroing) -> Result<(), Fault> {
-        if !how.no_hole {
-            return self.volume.zero(offset, length, acknowledge(how.durable)).map_err(fault);
-        }
-        if how.fast {
+        // Zeros that take space are written as data, and so is a part of a block.
+        let has_block = offset.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES <= offset + length;
+        if how.fast && (how.no_hole || !has_block) {
             return Err(ErrorCode::NotSupported.into());
+        }
+        if !how.no_hole {
+            return self.volume.zero(offset, length, acknowledge(how.durable)).map_err(write_fault);
         }
         let zeros = vec![0; ZEROS_BYTES.min(usize::try_from(length).unwrap_or(ZEROS_BYTES))];
         let mut done = 0;
         while done < length {
             let bytes = (length - done).min(zeros.len() as u64);
-            self.write(offset + done, &zeros[..bytes as usize], how.durable)?;
+            self.write(offset + done, &zeros[..bytes as usize], false)?;
             done += bytes;
         }
-        Ok(())
+        if how.durable { self.flush() } else { Ok(()) }
     }
 
     fn trim(&self, offset: u64, length: u64, durable: bool) -> Result<(), Fault> {
@@ -226,8 +253,21 @@ impl Device for Disk {
             let (of, range) = ((&self.volumes, &self.volume), offset..offset + length);
             return self.bitmaps.status(of, name, range, extents_max).map_err(fault);
         }
-        let extents = self.volume.status(offset, length).map_err(fault)?;
-        Ok(extents.iter().map(|found| extent(context, *found)).collect())
+        let end = offset + length.min(STATUS_BYTES_MAX);
+        let (mut extents, mut at, mut part): (Vec<Extent>, _, _) =
+            (Vec::new(), offset, STATUS_BYTES_MIN);
+        while at < end && extents.len() <= extents_max as usize {
+            for found in self.volume.status(at, part.min(end - at)).map_err(fault)? {
+                let Extent { length, status } = extent(context, found);
+                match extents.last_mut().filter(|last| last.status == status) {
+                    Some(last) => last.length += length,
+                    None => extents.push(Extent { length, status }),
+                }
+                at += length;
+            }
+            part *= STATUS_GROWTH;
+        }
+        Ok(extents)
     }
 }
 

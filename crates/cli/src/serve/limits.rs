@@ -63,13 +63,20 @@ impl Bucket {
     }
 
     /// Takes so much, and returns how long to wait until it is there.
-    fn take(&self, amount: u32, now: Instant) -> Duration {
+    fn take(&self, amount: u64, now: Instant) -> Duration {
         let mut state = self.lock();
         let Some(State { per_second, level, at }) = &mut *state else { return Duration::ZERO };
         let filled = now.saturating_duration_since(*at).as_secs_f64() * *per_second;
-        *level = (*level + filled).min(*per_second * FULL_SECONDS) - f64::from(amount);
+        *level = (*level + filled).min(*per_second * FULL_SECONDS) - amount as f64;
         *at = now.max(*at);
         Duration::from_secs_f64((-*level).max(0.0) / *per_second)
+    }
+
+    /// Gives back what was taken in vain.
+    fn give_back(&self, amount: u64) {
+        if let Some(State { per_second, level, .. }) = &mut *self.lock() {
+            *level = (*level + amount as f64).min(*per_second * FULL_SECONDS);
+        }
     }
 }
 
@@ -84,8 +91,14 @@ pub(super) struct Limit {
 
 impl Limit {
     /// How long a request waits that reads or writes so many bytes.
-    pub(super) fn take(&self, bytes: u32, now: Instant) -> Duration {
+    pub(super) fn take(&self, bytes: u64, now: Instant) -> Duration {
         self.requests.take(1, now).max(self.bytes.take(bytes, now))
+    }
+
+    /// A request for which this was taken is not performed.
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.requests.give_back(1);
+        self.bytes.give_back(bytes);
     }
 
     fn set(&self, [requests, bytes]: [Option<Rate>; 2], now: Instant) {
@@ -126,6 +139,8 @@ impl Limits {
     }
 
     fn set(&self, limit: &Limit, volumes: &Volumes, volume: &Volume) {
+        // Of two at a time, the later one reads the later settings.
+        let _alone = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Before they are read: what comes later is another change.
         limit.seen.store(volumes.settings_changes(), Ordering::Release);
         // For a volume that has been deleted it does not matter.
@@ -152,7 +167,7 @@ mod tests {
     #[test]
     fn requests_wait_until_there_is_enough_for_them() {
         let (limit, now) = (Limit::default(), Instant::now());
-        assert_eq!(limit.take(u32::MAX, now), Duration::ZERO);
+        assert_eq!(limit.take(u64::MAX, now), Duration::ZERO);
         limit.set([rate("10"), rate("1000")], now);
         let take = |bytes, after_ms| {
             let wait = limit.take(bytes, now + Duration::from_millis(after_ms));
@@ -165,7 +180,13 @@ mod tests {
         assert_eq!(take(100, 2000), 0.0);
         // No more than a tenth of a second is saved.
         assert_eq!((take(100, 9000), take(100, 9000)), (0.0, 100.0));
-        assert!(limit.take(u32::MAX, now) > Duration::from_secs(4_000_000));
+        assert!(limit.take(1 << 32, now) > Duration::from_secs(4_000_000));
+        // A client that leaves before its request is performed owes nothing.
+        limit.give_back(1 << 32);
+        assert_eq!(take(100, 99_000), 0.0);
+        limit.take(100_000, now);
+        limit.give_back(100_000);
+        assert_eq!(take(0, 99_100), 0.0);
     }
 
     #[test]

@@ -17,8 +17,8 @@
 //! | `scrub` | the pace of checks of all payload |
 //!
 //! One thread waits for everything: connections, signals, and the bell that is rung when a command
-//! ends or the store fails. At the first signal the socket goes and the commands come to their end;
-//! at a second one, or after [`END_WAIT`], they are interrupted.
+//! or the NBD server ends, or the store fails. At the first signal the socket goes and the commands
+//! come to their end; at a second one, or after [`END_WAIT`], they are interrupted.
 
 mod access;
 mod bitmaps;
@@ -69,7 +69,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let served = Arc::new(OpenStore::new(context.open(&args.open)?));
     served.existing_volumes()?;
     let bell = Arc::new(Bell::new().map_err(failed)?);
-    let nbd = Nbd::start(context, args, &served)?;
+    let nbd = Nbd::start(context, args, &served, Arc::clone(&bell))?;
     let is_healthy = Arc::new(AtomicBool::new(true));
     let metrics = args.metrics.as_deref().map(|address| {
         let counters = nbd.as_ref().map(|nbd| Box::new(nbd.counters()) as Box<_>);
@@ -172,7 +172,9 @@ impl Server<'_> {
         }
         if is_ready[1] {
             self.bell.silence();
-            if self.upkeep.has_failed() {
+            let has_nbd_ended = self.nbd.as_ref().is_some_and(Nbd::has_ended);
+            let is_serving = self.listener.is_some();
+            if self.upkeep.has_failed() || is_serving && has_nbd_ended {
                 self.end();
             }
         }

@@ -1,6 +1,7 @@
 //! The NBD server beside the commands: its settings, its thread, its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use upsweep_nbd::TlsMode;
@@ -9,6 +10,7 @@ use upsweep_nbd::server::{
 };
 
 use super::access::{Clients, Settings};
+use super::calls::Bell;
 use super::exports::{ReadOnly, VolumeExports};
 use super::limits::Limits;
 use crate::args::ServeArgs;
@@ -21,6 +23,7 @@ pub(super) struct Nbd {
     handle: Handle,
     /// Where clients find it.
     places: Vec<String>,
+    has_ended: Arc<AtomicBool>,
     thread: JoinHandle<Result<Stopped, ServerError>>,
 }
 
@@ -38,17 +41,19 @@ fn settings(args: &ServeArgs) -> Option<ServerConfig> {
         config.tls = Some(TlsFiles { certificates, key, client_authorities });
         config.session.tls = if args.tls_optional { TlsMode::Optional } else { TlsMode::Required };
     }
+    config.session.extended_headers = args.extended_headers;
     config.connections_max = args.connections as usize;
     config.workers = args.workers as usize;
     Some(config)
 }
 
 impl Nbd {
-    /// Starts it if it is to listen anywhere.
+    /// Starts it if it is to listen anywhere; the bell is rung when it has ended.
     pub(super) fn start(
         context: &Context,
         args: &ServeArgs,
         store: &Arc<OpenStore>,
+        bell: Arc<Bell>,
     ) -> Result<Option<Self>, Failure> {
         let Some(config) = settings(args) else { return Ok(None) };
         let read_only = match args.read_only {
@@ -71,9 +76,20 @@ impl Nbd {
         };
         let places = listen.iter().map(&mut place).collect();
         let handle = server.handle();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let end = End { has_ended: Arc::clone(&has_ended), bell };
         let thread = std::thread::Builder::new().name("nbd".to_owned());
-        let thread = thread.spawn(move || server.run()).map_err(ServerError::System);
-        Ok(Some(Self { handle, places, thread: thread.map_err(explain)? }))
+        let thread = thread.spawn(move || {
+            let _end = end;
+            server.run()
+        });
+        let thread = thread.map_err(ServerError::System).map_err(explain)?;
+        Ok(Some(Self { handle, places, has_ended, thread }))
+    }
+
+    /// Whether it has ended, by itself or because it was told to.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Where clients find it.
@@ -103,6 +119,19 @@ impl Nbd {
         let ended = self.thread.join();
         let ended = ended.map_err(|_| Failure::Refused("the NBD server panicked".to_owned()))?;
         ended.map_err(explain)
+    }
+}
+
+/// Tells that the thread of the server ends, however it does.
+struct End {
+    has_ended: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.bell.ring();
     }
 }
 

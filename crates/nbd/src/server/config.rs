@@ -75,8 +75,9 @@ pub struct ServerConfig {
     /// closed at once. Together they use up to [`Config::bytes_in_flight_max`] times this.
     pub connections_max: usize,
     /// How many requests are performed at a time, of all connections together, at least 1, by
-    /// default 16, beside those that threads of connections perform. Each has a thread of its own;
-    /// the others wait in the order in which they came, and all flushes of a connection as one.
+    /// default 24, beside those that threads of connections perform. Each has a thread of its own.
+    /// A connection has at most two thirds of them, and its flushes are performed together; what
+    /// else there is waits in the order in which it came.
     pub workers: usize,
     /// How long a client may take from the connection until it has opened an export, TLS included;
     /// by default 10 seconds. Later it may be idle as long as it likes.
@@ -97,7 +98,7 @@ impl ServerConfig {
             session: Config::default(),
             tls: None,
             connections_max: 64,
-            workers: 16,
+            workers: 24,
             handshake_time_max: Duration::from_secs(10),
             drain_time_max: Duration::from_secs(30),
             keepalive: Some(Duration::from_secs(60)),

@@ -156,7 +156,13 @@ impl Connection {
     pub(super) fn serve(mut self) {
         let closing = loop {
             match self.turn() {
-                Ok(true) => self.moved = Instant::now(),
+                Ok(true) => {
+                    self.moved = Instant::now();
+                    // A client that never lets this wait has the same time.
+                    if let Some(closing) = self.is_late(self.moved) {
+                        break closing;
+                    }
+                }
                 Ok(false) => {
                     if let Err(closing) = self.wait() {
                         break closing;
@@ -482,15 +488,18 @@ impl Connection {
         [drain, own].into_iter().flatten().min_by_key(|(until, _)| *until)
     }
 
+    /// Whether it has to be over by now.
+    fn is_late(&self, now: Instant) -> Option<Closing> {
+        self.deadline().and_then(|(until, closing)| (until <= now).then_some(closing))
+    }
+
     /// Waits until something is possible.
     fn wait(&mut self) -> Result<(), Closing> {
         if let Some(closing) = self.is_over() {
             return Err(closing);
         }
-        let deadline = self.deadline();
-        let until = deadline.as_ref().map(|(until, _)| *until);
-        if until.is_some_and(|until| until <= Instant::now()) {
-            return Err(deadline.map_or(Closing::Stopped, |(_, closing)| closing));
+        if let Some(closing) = self.is_late(Instant::now()) {
+            return Err(closing);
         }
         let wants_input = match self.session.wants() {
             Wants::Bytes | Wants::Payload { .. } => !self.is_input_over,
@@ -500,7 +509,8 @@ impl Connection {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, wants_input);
         flags.set(PollFlags::OUT, self.has_unsent());
-        let ready = self.poll(flags, until.into_iter().chain(self.delayed.due()).min());
+        let deadline = self.deadline().map(|(until, _)| until);
+        let ready = self.poll(flags, deadline.into_iter().chain(self.delayed.due()).min());
         let gone = PollFlags::HUP | PollFlags::ERR;
         // With flags, reading or writing tells.
         if flags.is_empty() && ready.intersects(gone) {

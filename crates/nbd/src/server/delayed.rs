@@ -38,3 +38,9 @@ impl Delayed {
         self.jobs.pop_front().map(|(_, job)| job)
     }
 }
+
+impl Drop for Delayed {
+    fn drop(&mut self) {
+        self.jobs.drain(..).for_each(|(_, job)| job.device.cancel(&job.request.command));
+    }
+}

@@ -28,6 +28,12 @@ pub trait Device: Send + Sync {
         Duration::ZERO
     }
 
+    /// A request that was told how long to wait will not be performed, because its client is gone:
+    /// for limits; by default nothing. It must not block.
+    fn cancel(&self, command: &Command) {
+        let _ = command;
+    }
+
     /// Reads from this offset until the buffer is full. If the fault names an offset in the range,
     /// the client also gets what the buffer has before it.
     ///

@@ -90,8 +90,8 @@
 //! **Threads.** One accepts connections, one for each connection owns its session, and a fixed
 //! number, the workers, performs the requests of all. Where that is faster the thread of a
 //! connection performs one itself: a write of up to 64 KiB that need not be durable, unless such
-//! writes take long, and a read, write or flush that is alone. A device that blocks all workers
-//! blocks all connections.
+//! writes take long, and a read, write or flush that is alone. One connection has at most two thirds
+//! of the workers; a device that blocks all workers blocks all connections.
 //!
 //! **Bounds.** [`ServerConfig`] limits connections, the requests and bytes of each, and the time of
 //! the handshake and of stopping. An idle client may stay, and so may one that does not receive
@@ -269,11 +269,12 @@ impl Server {
             listeners.extend(Listener::bind(listen)?);
         }
         let meters = Arc::new(Meters::default());
+        let pool = Arc::new(Pool::new(config.workers, Arc::clone(&meters)));
         let shared = Shared {
             config,
             exports,
             tls,
-            pool: Arc::new(Pool::new(Arc::clone(&meters))),
+            pool,
             meters,
             bell: Bell::new().map_err(ServerError::System)?,
             is_stopping: AtomicBool::new(false),
@@ -303,7 +304,7 @@ impl Server {
     /// [`ServerError::System`] if the threads of the workers cannot be started.
     pub fn run(self) -> Result<Stopped, ServerError> {
         let Self { shared, listeners } = self;
-        let workers = shared.pool.start(shared.config.workers).map_err(ServerError::System)?;
+        let workers = shared.pool.start().map_err(ServerError::System)?;
         let mut live = Live { shared: Arc::clone(&shared), connections: BTreeMap::new(), next: 0 };
         while !shared.is_stopping.load(SeqCst) {
             live.round(&listeners);

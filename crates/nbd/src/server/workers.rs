@@ -2,7 +2,9 @@
 //!
 //! Jobs wait in one queue. Its length is bounded by the connections times the requests that each
 //! may have in flight: a connection keeps its place until its jobs are done. What a worker has done
-//! goes to the mailbox of the connection, whose thread alone touches the session.
+//! goes to the mailbox of the connection, whose thread alone touches the session. A connection has
+//! at most two thirds of the workers at a time, so that one whose requests take long does not hold
+//! up all others.
 //!
 //! A flush that is taken from the queue begins after every call whose reply was sent before the
 //! flush came: replies are sent when the call has returned. So those of a connection that come
@@ -12,8 +14,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -97,6 +99,8 @@ pub(super) struct Mailbox {
     done: Mutex<Vec<Done>>,
     flushes: Mutex<Flushes>,
     is_gone: AtomicBool,
+    /// Workers that perform a job of the connection.
+    performing: AtomicUsize,
 }
 
 /// Flushes of a connection that are left to the workers.
@@ -115,6 +119,7 @@ impl Mailbox {
             done: Mutex::default(),
             flushes: Mutex::default(),
             is_gone: AtomicBool::new(false),
+            performing: AtomicUsize::new(0),
         })
     }
 
@@ -170,17 +175,19 @@ pub(super) struct Pool {
     queue: Mutex<Queue>,
     wake: Condvar,
     meters: Arc<Meters>,
+    workers: usize,
 }
 
 impl Pool {
-    pub(super) fn new(meters: Arc<Meters>) -> Self {
-        Self { queue: Mutex::new(Queue::default()), wake: Condvar::new(), meters }
+    /// A pool of so many workers.
+    pub(super) fn new(workers: usize, meters: Arc<Meters>) -> Self {
+        Self { queue: Mutex::new(Queue::default()), wake: Condvar::new(), meters, workers }
     }
 
-    /// Starts so many workers. They end when the pool is closed.
-    pub(super) fn start(self: &Arc<Self>, count: usize) -> io::Result<Vec<JoinHandle<()>>> {
+    /// Starts the workers. They end when the pool is closed.
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<Vec<JoinHandle<()>>> {
         let mut workers = Vec::new();
-        for number in 0..count {
+        for number in 0..self.workers {
             let pool = Arc::clone(self);
             let builder = std::thread::Builder::new().name(format!("upsweep-nbd-{number}"));
             match builder.spawn(move || pool.work()) {
@@ -218,6 +225,8 @@ impl Pool {
             } else {
                 mailbox.post([self.end(job)]);
             }
+            // This worker looks at the queue next, where the connection may have a job that waits.
+            mailbox.performing.fetch_sub(1, Relaxed);
         }
     }
 
@@ -243,8 +252,8 @@ impl Pool {
         });
         let done = done.collect();
         if job.mailbox.end_flushes() {
-            // This worker comes for it, if no other one does before.
-            self.queue.lock().jobs.push_front(job);
+            // A worker comes for it: this one, if all others have something to do.
+            self.queue.lock().jobs.push_back(job);
         }
         done
     }
@@ -262,10 +271,15 @@ impl Pool {
         Done { id, result }
     }
 
+    /// The first job of a connection that has not got its share of the workers.
     fn next(&self) -> Option<Job> {
+        let share = (self.workers * 2 / 3).max(1);
+        let may = |job: &Job| job.mailbox.performing.load(Relaxed) < share;
         let mut queue = self.queue.lock();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
+            if let Some(job) = queue.jobs.iter().position(may).and_then(|at| queue.jobs.remove(at))
+            {
+                job.mailbox.performing.fetch_add(1, Relaxed);
                 return Some(job);
             }
             if queue.is_closed {

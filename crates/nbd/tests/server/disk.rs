@@ -29,9 +29,11 @@ struct State {
     /// How long a request waits, and how many have been told.
     delay: Duration,
     delays: usize,
+    /// Those that were told and will not be performed.
+    cancelled: usize,
     /// The kind of the thread that has entered last.
     thread: &'static str,
-    /// How long a write takes.
+    /// How long a write takes, or a list of exports.
     write_time: Duration,
     flushes: usize,
 }
@@ -52,6 +54,7 @@ impl Disk {
             waiting: 0,
             delay: Duration::ZERO,
             delays: 0,
+            cancelled: 0,
             thread: "",
             write_time: Duration::ZERO,
             flushes: 0,
@@ -77,7 +80,12 @@ impl Disk {
         self.state.lock().flushes
     }
 
-    /// Lets each write take so long.
+    /// How many requests will not be performed.
+    pub fn cancelled(&self) -> usize {
+        self.state.lock().cancelled
+    }
+
+    /// Lets each write, and each list of exports, take so long.
     pub fn slow_down(&self, write_time: Duration) {
         self.state.lock().write_time = write_time;
     }
@@ -101,6 +109,11 @@ impl Disk {
             let waited = self.changed.wait_until(&mut state, until);
             assert!(!waited.timed_out(), "{} requests have been told", state.delays);
         }
+    }
+
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 
     /// Returns when so many calls wait.
@@ -153,6 +166,10 @@ impl Device for Disk {
         state.delays += 1;
         self.changed.notify_all();
         state.delay
+    }
+
+    fn cancel(&self, _: &Command) {
+        self.state.lock().cancelled += 1;
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
@@ -272,6 +289,8 @@ impl Shelf {
 
 impl Exports for Shelf {
     fn list(&self, peer: &Peer) -> Result<Vec<(String, String)>, Refusal> {
+        let time = self.disk.state.lock().write_time;
+        std::thread::sleep(time);
         let secret = peer.is_encrypted.then(|| ("secret".to_owned(), String::new()));
         let disk = ("disk".to_owned(), "a disk".to_owned());
         Ok([disk].into_iter().chain(secret).collect())

@@ -1,5 +1,6 @@
 //! Limits: connections, the time of the handshake, and settings that cannot work.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use upsweep_nbd::server::{Listen, Server, ServerConfig};
@@ -77,13 +78,77 @@ fn requests_that_wait_are_performed_when_the_server_stops_and_dropped_with_their
     let cookie = staying.ask_write(0, &[7; BLOCK]);
     leaving.ask_write(BLOCK, &[8; BLOCK]);
     running.disk().until_delayed(2);
+    running.until(|counters| counters.connections_open == 2);
     drop(leaving);
     running.until(|counters| counters.connections_open == 1);
+    assert_eq!(running.disk().cancelled(), 1);
     running.handle.stop();
     assert_eq!(staying.error_of(cookie), 0);
     let content = running.disk().content();
     assert_eq!((content[0], content[BLOCK]), (7, 0));
+    assert_eq!(running.disk().cancelled(), 1);
     running.join();
+}
+
+#[test]
+fn a_client_that_never_stops_asking_has_no_more_time_than_others() {
+    let running = start_with(|config| config.handshake_time_max = Duration::from_millis(300));
+    // So that the next one is always there.
+    running.disk().slow_down(Duration::from_millis(1));
+    let stream = client::unix(&running.socket());
+    let mut client = Client::on(Box::new(stream.try_clone().expect("a socket")));
+    client.greet().expect("greeted");
+    let mut output = stream.try_clone().expect("a socket");
+    let asking = std::thread::spawn(move || {
+        let asked = wire::option(client::OPT_LIST, &[]).repeat(4096);
+        while output.write_all(&asked).is_ok() {}
+    });
+    let (mut replies, until) = (stream, Instant::now() + PATIENCE);
+    while replies.read(&mut [0; 1 << 16]).is_ok_and(|count| count > 0) {
+        assert!(Instant::now() < until, "it goes on being served");
+    }
+    asking.join().expect("no panic");
+    assert_eq!(running.shelf.until_closed(1), ["the handshake took too long"]);
+    running.stop();
+}
+
+#[test]
+fn a_client_does_not_get_all_workers() {
+    let running = start_with(|config| config.workers = 3);
+    let (mut greedy, mut other) = (running.pipelining(), running.pipelining());
+    running.disk().shut(true);
+    let cookies: Vec<u64> = (0..4).map(|_| greedy.ask_durable_write(0, &[1; BLOCK])).collect();
+    running.until(|counters| counters.requests_in_flight == 4);
+    running.disk().until_waiting(2);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(running.disk().waiting(), 2, "the third worker is for others");
+    let cookie = other.ask_durable_write(BLOCK, &[2; BLOCK]);
+    running.disk().until_waiting(3);
+    running.disk().shut(false);
+    assert_eq!(other.error_of(cookie), 0);
+    let mut answered: Vec<u64> = cookies.iter().map(|_| greedy.answer().cookie).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, cookies);
+    running.stop();
+}
+
+#[test]
+fn flushes_of_one_client_do_not_pass_what_others_ask_for() {
+    let running = start_with(|config| config.workers = 1);
+    let (mut flushing, mut other) = (running.pipelining(), running.pipelining());
+    assert_eq!(flushing.content(0, BLOCK), [0; BLOCK]);
+    running.disk().shut(true);
+    let first = flushing.ask_flush();
+    running.disk().until_waiting(1);
+    let second = flushing.ask_flush();
+    running.until(|counters| counters.requests_in_flight == 2);
+    let written = other.ask_write(0, &vec![3; 70_000]);
+    running.until(|counters| counters.requests_in_flight == 3);
+    running.disk().shut(false);
+    assert_eq!([first, second].map(|cookie| flushing.error_of(cookie)), [0, 0]);
+    assert_eq!(other.error_of(written), 0);
+    assert_eq!(running.disk().stable()[0], 3, "it comes before the second flush");
+    running.stop();
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl<D: Devices> Session<D> {
 
     /// Advances the devices to the next completion, if anything is in flight.
     fn advance(&self) {
-        self.advance_by(|devices, completions| devices.wait(completions));
+        self.advance_by(Devices::wait);
     }
 }
 
@@ -156,7 +156,7 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.session.advance_by(|devices, found| devices.reap(found));
+        self.session.advance_by(Devices::reap);
         self.session.completions.reap(completions);
     }
 
