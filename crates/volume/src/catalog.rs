@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use upsweep::{Batch, Durability, Store, Table, Ticket};
 
 use crate::address::{BLOCK_BYTES, BLOCKS_MAX, Branch, Stamp};
@@ -26,7 +26,6 @@ use crate::rows::{
 };
 use crate::scrub::ScrubPass;
 use crate::stream::Header;
-use crate::versions::Kept;
 
 const TABLE: &str = "volumes/catalog";
 const NAME_BYTES_MAX: usize = 128;
@@ -44,6 +43,8 @@ pub struct Catalog {
     pub rows: Rows,
     /// How often they have changed.
     pub changes: u64,
+    /// How often a walk has been begun, or begun anew.
+    pub walks_begun: u64,
     names: BTreeMap<String, u32>,
     /// By volume.
     pub activities: BTreeMap<u32, Arc<Activity>>,
@@ -59,14 +60,15 @@ pub struct Activity {
     pub written: AtomicU64,
     /// What of it is kept.
     pub used: Used,
-    /// Held while a part of a block is read and the block written.
-    pub partial: Mutex<()>,
+    /// Held alone by who reads a block to write a part of it, and with others by who writes whole
+    /// blocks, which the former must not undo.
+    pub partial: RwLock<()>,
 }
 
 impl Activity {
     pub fn new(last: Stamp, written: u64, used: Used) -> Self {
         let (last, written) = (AtomicU64::new(last.0), AtomicU64::new(written));
-        Self { last, written, used, partial: Mutex::default() }
+        Self { last, written, used, partial: RwLock::default() }
     }
 
     /// Notes a change.
@@ -134,6 +136,7 @@ impl Catalog {
             scrub_pass: ScrubPass::default(),
             rows: Rows::default(),
             changes: 0,
+            walks_begun: 0,
             names: BTreeMap::new(),
             activities: BTreeMap::new(),
             next_volume: 1,
@@ -156,11 +159,18 @@ impl Catalog {
         if let Some(found) = catalog.table.get(&scrub_key)? {
             catalog.scrub_pass = decode(&scrub_key, &found)?;
         }
-        let mut used = BTreeMap::new();
+        let mut counts = Vec::new();
         for record in catalog.table.clone().iter() {
             let (key, value) = record?;
             catalog.rows.load(&key, &value)?;
             if let Some(Key::Used(number)) = Key::of(&key) {
+                counts.push((number, key, value));
+            }
+        }
+        let mut used = BTreeMap::new();
+        for (number, key, value) in counts {
+            // That of a volume which has been deleted may say anything.
+            if catalog.rows.volumes.contains_key(&number) {
                 used.insert(number, quota::decode(&key, &value)?);
             }
         }
@@ -415,6 +425,9 @@ impl Catalog {
                 Some(value) => self.rows.load(&key.bytes(), &value)?,
                 None => self.rows.remove(&key),
             }
+            if let Key::Walk(branch) = key {
+                self.walks_begun += u64::from(self.rows.walks.get(&branch) == Some(&0));
+            }
         }
         Ok(ticket)
     }
@@ -560,16 +573,21 @@ impl Catalog {
         self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
     }
 
-    /// A walk has come to the end. A branch at which nobody looks is gone, and its parent is
-    /// walked: it may have been needed for this branch only.
-    pub fn end_walk(&mut self, branch: Branch) -> Result<(), Error> {
+    /// A walk has come to the end. A branch that is abandoned is gone, together with what is in a
+    /// batch, and its parent is walked: it may have been needed for this branch only.
+    pub fn end_walk(
+        &mut self,
+        branch: Branch,
+        is_abandoned: bool,
+        batch: Batch,
+    ) -> Result<(), Error> {
         let mut changes = vec![Key::Walk(branch).remove()];
-        if self.rows.kept(branch) == Kept::default() {
+        if is_abandoned {
             changes.push(Key::Branch(branch).remove());
             let parent = self.rows.branches.get(&branch).and_then(|row| row.parent);
             changes.extend(parent.map(|(parent, _)| Key::Walk(Branch(parent)).put(&0_u64)));
         }
-        self.change(changes)
+        self.change_with(batch, changes, Durability::Wait).map(drop)
     }
 
     /// Records what is stable, without waiting for that to be durable.

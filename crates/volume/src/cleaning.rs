@@ -20,7 +20,7 @@ use upsweep::layers::runtime::ReservedExtent;
 use crate::address::{BLOCK_BYTES, Physical};
 use crate::error::Error;
 use crate::home_rows::key_of_place;
-use crate::payload::{Part, Payload};
+use crate::payload::{Part, Payload, row_of};
 use crate::slots::Slots;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -63,9 +63,17 @@ impl Payload {
         for (segment, homes) in self.choose() {
             match self.move_out_of(&segment, homes) {
                 Ok(moved) => moves.extend(moved),
-                // What has moved makes room for the rest.
-                Err(error) if error.is_full() && !moves.is_empty() => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if let Error::Store(upsweep::Error::Damaged(_)) = &error {
+                        let extent = segment.extent();
+                        self.state.lock().unreadable.insert((extent.device.0, extent.offset));
+                    }
+                    // What has moved may make room for the rest.
+                    if !moves.is_empty() {
+                        break;
+                    }
+                    return Err(error);
+                }
             }
         }
         Ok(moves)
@@ -77,18 +85,22 @@ impl Payload {
         let Some(segments_max) = self.room(&state).segments_to_clean() else { return Vec::new() };
         let slots = usize::from(self.slots_per_home);
         let survivors = state.survivors.as_ref().map(|(segment, _)| segment);
-        let is_filling = |number: u64, part: &Part| {
-            state.open.is_some_and(|(open, _)| open == number)
+        let place = |part: &Part| {
+            let extent = part.segment.extent();
+            (extent.device.0, extent.offset)
+        };
+        let is_left = |number: u64, part: &Part| {
+            state.unreadable.contains(&place(part))
+                || state.open.is_some_and(|(open, _)| open == number)
                 || state.is_writing(number)
                 || survivors.is_some_and(|segment| Arc::ptr_eq(segment, &part.segment))
         };
         let mut candidates: BTreeMap<(u16, u64), (&Arc<ReservedExtent>, Candidate)> =
             BTreeMap::new();
         for (number, home) in &state.homes {
-            for part in home.parts.iter().filter(|part| !is_filling(*number, part)) {
-                let extent = part.segment.extent();
+            for part in home.parts.iter().filter(|part| !is_left(*number, part)) {
                 let (_, candidate) = candidates
-                    .entry((extent.device.0, extent.offset))
+                    .entry(place(part))
                     .or_insert_with(|| (&part.segment, Candidate::default()));
                 candidate.homes.insert(*number);
                 candidate.living += match &part.present {
@@ -199,20 +211,27 @@ impl Payload {
 
     /// Records where homes are now that what has moved is stable.
     pub fn replace(&self, moves: Vec<Move>) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        let mut batch = self.store.batch();
+        let state = self.state.lock();
+        let mut places: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
         let mut left = Vec::new();
         for Move { from, home: number, parts } in moves {
-            let Some(home) = state.homes.get_mut(&number) else { continue };
-            home.parts.retain(|part| !Arc::ptr_eq(&part.segment, &from));
-            home.parts.extend(parts);
-            batch.put(&self.table, &key_of_place(number), &home.row());
+            let Some(home) = state.homes.get(&number) else { continue };
+            let places = places.entry(number).or_insert_with(|| home.parts.clone());
+            places.retain(|part| !Arc::ptr_eq(&part.segment, &from));
+            places.extend(parts);
             left.push(from);
         }
         drop(state);
-        // The records that give the segments back come later in the log.
+        let mut batch = self.store.batch();
+        for (number, parts) in &places {
+            batch.put(&self.table, &key_of_place(*number), &row_of(parts));
+        }
         batch.commit(Durability::Relaxed)?;
         let mut state = self.state.lock();
+        for (number, parts) in places {
+            // Only the work in the background, which this is, takes homes away.
+            state.homes.get_mut(&number).expect("it is still there").parts = parts;
+        }
         left.into_iter().for_each(|segment| state.retire(segment));
         Ok(())
     }

@@ -6,7 +6,8 @@
 //! that refers to them has to change.
 //!
 //! Invariants: a segment that anyone reads or writes is not given back; a home's place is declared
-//! before anything that refers to its slots.
+//! before anything that refers to its slots; a segment is used again only once it is stable that
+//! nothing in it is needed.
 
 mod writing;
 
@@ -68,6 +69,8 @@ pub struct State {
     taken: u64,
     /// The segment that cleaning fills, and its first free slot.
     pub survivors: Option<(Arc<ReservedExtent>, u16)>,
+    /// Segments, by device and offset, of which cleaning could not read what is needed.
+    pub unreadable: BTreeSet<(u16, u64)>,
     /// First slots and lengths of what is being written past the buffer.
     in_flight: BTreeMap<Physical, u16>,
     buffer: WriteBuffer,
@@ -93,6 +96,7 @@ pub struct Home {
 }
 
 /// Slots of a home that lie in one segment, one after another.
+#[derive(Clone)]
 pub struct Part {
     pub segment: Arc<ReservedExtent>,
     /// The slot of the segment at which they begin.
@@ -153,7 +157,10 @@ impl Payload {
         if let Some(fault) = faults.into_iter().next() {
             return Err(Error::Tables(fault));
         }
-        payload.state.lock().spares.extend(unused.pop_first().map(|(_, segment)| segment));
+        let mut state = payload.state.lock();
+        state.spares.extend(unused.pop_first().map(|(_, segment)| segment));
+        state.note_all_unflushed();
+        drop(state);
         unused.into_values().try_for_each(|segment| payload.give_back(segment))?;
         Ok(payload)
     }
@@ -299,7 +306,7 @@ impl Payload {
         let (dead, living) = (Slots::none(self.slots_per_home), self.slots_per_home);
         let parts = vec![Part { segment: Arc::clone(&segment), base: 0, present: None }];
         let home = Home { parts, dead, living };
-        batch.put(&self.table, &key_of_place(number), &home.row());
+        batch.put(&self.table, &key_of_place(number), &row_of(&home.parts));
         if let Err(error) = batch.commit(Durability::Relaxed) {
             state.spares.push(segment);
             return Err(error.into());
@@ -377,27 +384,33 @@ impl Payload {
     /// Gives back the segments of homes of which all slots are dead; returns how many. Cost: a log
     /// record for each, and one for all.
     pub fn reclaim(&self) -> Result<usize, Error> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let open = state.open.map(|(home, _)| home);
-        let is_over = |number: &u64, home: &mut Home| Some(*number) != open && home.living == 0;
-        let over: Vec<(u64, Home)> = state.homes.extract_if(.., is_over).collect();
+        let is_over = |(number, home): &(&u64, &Home)| Some(**number) != open && home.living == 0;
+        let over: Vec<u64> =
+            state.homes.iter().filter(is_over).map(|(number, _)| *number).collect();
         drop(state);
         if !over.is_empty() {
             let mut batch = self.store.batch();
-            for (number, _) in &over {
+            for number in &over {
                 batch.delete(&self.table, &key_of_place(*number));
                 batch.delete(&self.table, &key_of_dead(*number));
             }
-            // The records that give the segments back come later in the log.
             batch.commit(Durability::Relaxed)?;
         }
         let mut state = self.state.lock();
-        let parts = over.into_iter().flat_map(|(_, home)| home.parts);
-        parts.for_each(|part| state.retire(part.segment));
+        for number in over {
+            let parts = state.homes.remove(&number).map(|home| home.parts).unwrap_or_default();
+            parts.into_iter().for_each(|part| state.retire(part.segment));
+        }
         let unread = state.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1);
         let unread: Vec<Arc<ReservedExtent>> = unread.collect();
         let count = unread.len();
         drop(state);
+        if count > 0 {
+            // Nobody may write to them before it is stable that nothing there is needed.
+            self.blocks().flush()?;
+        }
         for segment in unread {
             let mut state = self.state.lock();
             if self.room(&state).keeps_spare() {
@@ -443,16 +456,16 @@ impl Home {
     fn slots(&self) -> u16 {
         8 * self.dead.bytes().len() as u16
     }
+}
 
-    /// The record of its place.
-    pub fn row(&self) -> Vec<u8> {
-        let row = |part: &Part| {
-            let (extent, base) = (part.segment.extent(), part.base);
-            let (device, offset, present) = (extent.device.0, extent.offset, part.present.clone());
-            PartRow { device, offset, base, present }
-        };
-        home_rows::encode(&self.parts.iter().map(row).collect::<Vec<PartRow>>())
-    }
+/// The record of the place of a home with these parts.
+pub fn row_of(parts: &[Part]) -> Vec<u8> {
+    let row = |part: &Part| {
+        let (extent, base) = (part.segment.extent(), part.base);
+        let (device, offset, present) = (extent.device.0, extent.offset, part.present.clone());
+        PartRow { device, offset, base, present }
+    };
+    home_rows::encode(&parts.iter().map(row).collect::<Vec<PartRow>>())
 }
 
 impl Part {
@@ -537,6 +550,15 @@ impl State {
     pub fn note_unflushed(&mut self, segment: &Arc<ReservedExtent>) {
         let device = segment.extent().device.0;
         self.unflushed.entry(device).or_insert_with(|| Arc::clone(segment));
+    }
+
+    /// Notes that all segments may have been written to: a process that was killed may have left
+    /// that in the caches of the devices.
+    fn note_all_unflushed(&mut self) {
+        let parts = self.homes.values().flat_map(|home| &home.parts);
+        let segments: Vec<Arc<ReservedExtent>> =
+            parts.map(|part| Arc::clone(&part.segment)).collect();
+        segments.iter().for_each(|segment| self.note_unflushed(segment));
     }
 
     /// Lets a segment go once nobody has it any more.

@@ -162,6 +162,26 @@ impl Catalog {
         let number = self.rows.branches.get(&branch)?.volume;
         self.activities.get(&number).map(|activity| (number, activity))
     }
+
+    /// Adds to a batch that slots are dead, which are those of a burial; returns how many of each
+    /// volume.
+    pub fn declare_dead(&self, trims: &Trims, burial: &Burial, batch: &mut Batch) -> Dead {
+        let (mut counted, mut dead) = (Burial::new(), Dead::new());
+        for (branch, trim) in trims {
+            // The volume may have been deleted.
+            let Some((number, _)) = self.owner(*branch) else { continue };
+            let is_new = |slot: &&Physical| {
+                let none = || Slots::none(self.format.slots_per_home);
+                burial.get(&slot.home).is_some_and(|dying| dying.has(slot.slot))
+                    && counted.entry(slot.home).or_insert_with(none).add(slot.slot)
+            };
+            *dead.entry(number).or_default() += trim.dead.iter().filter(is_new).count() as u64;
+        }
+        for (number, blocks) in &dead {
+            self.activities[number].used.declare(-(*blocks as i64), batch);
+        }
+        dead
+    }
 }
 
 impl Inner {
@@ -211,27 +231,6 @@ impl Inner {
         let is_due = |(number, quota)| catalog.activities[number].used.takes_sweep(quota);
         // All are asked, so that one sweep is for all of them.
         quotas.map(is_due).fold(false, |any, is_due| any | is_due)
-    }
-
-    /// Adds to a batch that slots are dead, which are those of a burial; returns how many of each
-    /// volume.
-    pub fn declare_dead(&self, trims: &Trims, burial: &Burial, batch: &mut Batch) -> Dead {
-        let catalog = self.catalog.read();
-        let (mut counted, mut dead) = (Burial::new(), Dead::new());
-        for (branch, trim) in trims {
-            // The volume may have been deleted.
-            let Some((number, _)) = catalog.owner(*branch) else { continue };
-            let is_new = |slot: &&Physical| {
-                let none = || Slots::none(self.payload.slots_per_home);
-                burial.get(&slot.home).is_some_and(|dying| dying.has(slot.slot))
-                    && counted.entry(slot.home).or_insert_with(none).add(slot.slot)
-            };
-            *dead.entry(number).or_default() += trim.dead.iter().filter(is_new).count() as u64;
-        }
-        for (number, blocks) in &dead {
-            catalog.activities[number].used.declare(-(*blocks as i64), batch);
-        }
-        dead
     }
 
     /// Takes in that so many slots of volumes are dead: that is recorded now.

@@ -212,7 +212,7 @@ impl Receiver {
         inner.flush()?;
         // A part of a block must not be put together from both sides.
         let activity = inner.activity(*number)?;
-        let _no_parts = activity.partial.lock();
+        let _no_parts = activity.partial.write();
         inner.between(|now| inner.catalog.write().end_receiving(*number, now))?;
         inner.publish_needs(None);
         Ok(())

@@ -184,6 +184,8 @@ impl<W: Write> Parts<W> {
 impl Inner {
     /// Reads whole blocks of a moment that is kept.
     fn read_kept(&self, look: Look, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        // Zeros under which there is nothing any more go once nobody may know of something.
+        let _looking = self.stamps.look();
         let blocks = offset / BLOCK_BYTES..(offset + into.len() as u64) / BLOCK_BYTES;
         let sight = self.see(&self.line(look), blocks.clone())?;
         if self.read_seen(look.branch, &sight, blocks.clone(), into)? {

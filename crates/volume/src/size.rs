@@ -7,7 +7,7 @@ use crate::address::{BLOCK_BYTES, LEVEL_MAX, spans};
 use crate::catalog::{Writer, blocks_of};
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
-use crate::volume::{Acknowledge, Volume};
+use crate::volume::Volume;
 use crate::volumes::Volumes;
 
 impl Volumes {
@@ -22,7 +22,7 @@ impl Volumes {
         let before = Volume { writer: Writer::Resize, ..self.volume(volume)? };
         // So that nobody writes what another one has cleared.
         let activity = inner.activity(before.number)?;
-        let _no_parts = activity.partial.lock();
+        let _no_parts = activity.partial.write();
         inner.catalog.read().writable(volume)?;
         if bytes > before.bytes()? {
             before.clear_rest()?;
@@ -69,6 +69,7 @@ impl Volume {
         rest.fill(0);
         let block = blocks_of(bytes - used, used);
         // Before the size is, which is recorded durably.
-        self.write_blocks(block, &whole, Acknowledge::Durable)
+        self.write_blocks(block, &whole)?;
+        self.inner.flush()
     }
 }

@@ -252,16 +252,17 @@ impl Volume {
         self.check_write(offset, data.len() as u64)?;
         let blocks = blocks_of(offset, data.len() as u64);
         let whole_bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
-        if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
-            return self.write_blocks(blocks, data, acknowledge);
-        }
         let activity = self.inner.activity(self.number)?;
-        let alone = activity.partial.lock();
-        let mut whole = self.read_around(offset, data.len() as u64)?;
-        whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(data);
-        self.write_blocks(blocks, &whole, Acknowledge::Written)?;
+        if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
+            let _beside_others = activity.partial.read();
+            self.write_blocks(blocks, data)?;
+        } else {
+            let _alone = activity.partial.write();
+            let mut whole = self.read_around(offset, data.len() as u64)?;
+            whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(data);
+            self.write_blocks(blocks, &whole)?;
+        }
         // Others need not wait until it is durable.
-        drop(alone);
         self.inner.acknowledge(acknowledge)
     }
 
@@ -284,7 +285,11 @@ impl Volume {
             self.write(last, &vec![0; (end - last) as usize], Acknowledge::Written)?;
         }
         let blocks = first / BLOCK_BYTES..last / BLOCK_BYTES;
-        self.inner.with_room(|| self.zero_blocks(blocks.clone(), acknowledge))
+        let activity = self.inner.activity(self.number)?;
+        let beside_others = activity.partial.read();
+        self.inner.with_room(|| self.zero_blocks(blocks.clone()))?;
+        drop(beside_others);
+        self.inner.acknowledge(acknowledge)
     }
 
     /// Makes everything durable that was acknowledged before the call, of all volumes of the store.
@@ -321,29 +326,20 @@ impl Volume {
         Error::QuotaReached { volume, quota_bytes: quota_bytes.map_or(0, NonZeroU64::get) }
     }
 
-    pub(crate) fn write_blocks(
-        &self,
-        blocks: Range<u64>,
-        data: &[u8],
-        acknowledge: Acknowledge,
-    ) -> Result<(), Error> {
+    /// Writes whole blocks; they are not durable then.
+    pub(crate) fn write_blocks(&self, blocks: Range<u64>, data: &[u8]) -> Result<(), Error> {
         let parts = data.chunks((RECORD_BLOCKS * BLOCK_BYTES) as usize);
         for (first, data) in blocks.step_by(RECORD_BLOCKS as usize).zip(parts) {
             let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
             let count = blocks.end - blocks.start;
-            let act = || self.write_record(blocks.clone(), data, acknowledge);
+            let act = || self.write_record(blocks.clone(), data);
             self.inner.with_quota(self.number, count, act)?;
         }
         Ok(())
     }
 
     /// Writes payload and record at the same time.
-    fn write_record(
-        &self,
-        blocks: Range<u64>,
-        data: &[u8],
-        acknowledge: Acknowledge,
-    ) -> Result<(), Error> {
+    fn write_record(&self, blocks: Range<u64>, data: &[u8]) -> Result<(), Error> {
         let (inner, start, count) = (&self.inner, blocks.start, blocks.end - blocks.start);
         let entered = self.enter(&blocks)?;
         let spans: Vec<Span> = spans(blocks, CHUNK_LEVEL).collect();
@@ -378,12 +374,10 @@ impl Volume {
         entered.activity.note(change.stamp, data.len() as u64);
         drop(entered);
         // If it fails the store is closed, and the next open drops the entries.
-        inner.payload.write(&allocation, data)?;
-        drop(change);
-        inner.acknowledge(acknowledge)
+        inner.payload.write(&allocation, data)
     }
 
-    fn zero_blocks(&self, blocks: Range<u64>, acknowledge: Acknowledge) -> Result<(), Error> {
+    fn zero_blocks(&self, blocks: Range<u64>) -> Result<(), Error> {
         let inner = &self.inner;
         let entered = self.enter(&blocks)?;
         let change = inner.stamps.begin(inner.now_us(), inner.last_seq());
@@ -393,8 +387,7 @@ impl Volume {
         inner.add_long_zeros(entered.branch, &entries);
         entered.activity.used.note_discarded();
         entered.activity.note(change.stamp, 0);
-        drop((entered, change));
-        inner.acknowledge(acknowledge)
+        Ok(())
     }
 }
 

@@ -305,7 +305,7 @@ impl Volumes {
         let number = inner.catalog.read().number(volume)?;
         // A part of a block must not be put together from both sides.
         let activity = inner.activity(number)?;
-        let _no_parts = activity.partial.lock();
+        let _no_parts = activity.partial.write();
         inner.between(|now| {
             let mut catalog = inner.catalog.write();
             catalog.check_number(volume, number)?;
@@ -445,12 +445,13 @@ impl Inner {
         }
         is_any |= self.trim_found()?;
         is_any |= self.walk()? || self.walk_long_zeros()?;
-        is_any |= self.clean()?;
+        let cleaned = self.clean();
+        // Also what cleaning has left for others to read, which it may need itself.
         if self.payload.reclaim()? > 0 {
             self.rooms_made.fetch_add(1, Ordering::AcqRel);
             is_any = true;
         }
-        Ok(is_any)
+        Ok(cleaned? || is_any)
     }
 
     /// Cleans some segments if that is due; returns whether it did.
@@ -575,7 +576,11 @@ impl Inner {
         self.payload.flush_with_log()?;
         let Physical { home, slot } = written.first.map_or(next, |first| first.min(next));
         let (stamp, seq) = (written.stamp.0, written.seq.get());
-        self.catalog.write().settle(SettledRow { stamp, seq, home, slot })?;
+        match self.catalog.write().settle(SettledRow { stamp, seq, home, slot }) {
+            // The next open looks at more than it has to.
+            Err(error) if error.is_full() => {}
+            settled => settled?,
+        }
         self.flushed.fetch_max(stamp, Ordering::AcqRel);
         self.publish_needs(Some(written.stamp));
         Ok(())
@@ -641,8 +646,11 @@ impl Inner {
         if burial.is_empty() && trims.iter().all(|(_, trim)| trim.entries.is_empty()) {
             return Ok(());
         }
-        let of_volumes = self.declare_dead(trims, &burial, &mut batch);
+        // A volume that is deleted meanwhile must not be counted again.
+        let catalog = self.catalog.read();
+        let of_volumes = catalog.declare_dead(trims, &burial, &mut batch);
         let ticket = batch.commit(Durability::Relaxed)?;
+        drop(catalog);
         self.note(&ticket);
         self.payload.state.lock().end_burial(burial);
         self.note_dead(&of_volumes);

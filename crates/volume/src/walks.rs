@@ -33,6 +33,17 @@ pub struct ZeroWalk {
     over: Option<Stamp>,
 }
 
+/// A walk through a branch.
+struct Walk {
+    branch: Branch,
+    /// The next chunk to look at.
+    next: u64,
+    /// Nobody looks at the branch.
+    is_abandoned: bool,
+    /// How often walks had been begun anew.
+    begun: u64,
+}
+
 /// What becomes of a walk.
 enum Step {
     /// It goes on.
@@ -53,45 +64,67 @@ impl ZeroWalk {
 }
 
 impl Inner {
-    /// A branch to walk, from which chunk on, and from which moment on someone looks at it. One
-    /// that is being sent waits, because what is held for that is not recorded.
-    fn next_walk(&self) -> Option<(Branch, u64, Stamp)> {
-        let walks = self.catalog.read().rows.walks_now();
-        walks.into_iter().find_map(|(branch, next)| {
-            let first_look = self.stamps.first_look();
-            if self.catalog.read().rows.kept(branch) != Kept::default() {
-                return Some((branch, next, first_look));
+    /// The next walk that can go on. One through a branch that is being sent waits, because what is
+    /// held for that is not recorded.
+    fn next_walk(&self) -> Result<Option<Walk>, Error> {
+        let catalog = self.catalog.read();
+        let (walks, begun) = (catalog.rows.walks_now(), catalog.walks_begun);
+        drop(catalog);
+        for (branch, next) in walks {
+            let is_abandoned = self.catalog.read().rows.kept(branch) == Kept::default();
+            if !is_abandoned || self.is_at_rest(branch)? {
+                return Ok(Some(Walk { branch, next, is_abandoned, begun }));
             }
-            // Nobody has looked at it since this moment, except those who had begun before.
-            let mut abandoned = self.abandoned.lock();
-            let since = abandoned.entry(branch).or_insert_with(|| self.between(|stamp| stamp));
-            (first_look >= *since).then_some((branch, next, Stamp::NOW))
-        })
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing of a branch that has been abandoned is being read or written any more.
+    fn is_at_rest(&self, branch: Branch) -> Result<bool, Error> {
+        let first_look = self.stamps.first_look();
+        let mut abandoned = self.abandoned.lock();
+        let since = *abandoned.entry(branch).or_insert_with(|| self.between(|stamp| stamp));
+        drop(abandoned);
+        Ok(first_look >= since && self.is_stable(since)?)
+    }
+
+    /// Whether everything up to a moment is stable, if necessary after a flush.
+    fn is_stable(&self, stamp: Stamp) -> Result<bool, Error> {
+        let is_stable = || self.trimming.needs.lock().until >= stamp;
+        if !is_stable() {
+            self.flush()?;
+        }
+        Ok(is_stable())
     }
 
     /// Walks a part of the next branch that has something to trim; returns whether there is one.
     pub fn walk(&self) -> Result<bool, Error> {
-        let Some((branch, next, looks)) = self.next_walk() else { return Ok(false) };
+        let Some(walk) = self.next_walk()? else { return Ok(false) };
+        let Walk { branch, next, is_abandoned, .. } = walk;
         if next == 0 {
             // What was written last can be trimmed, too.
             self.flush()?;
         }
-        match self.trim_chunks(branch, next..=CHUNKS_MAX, looks)?.0 {
-            Some(chunk) => self.catalog.write().note_walk(branch, chunk)?,
-            None => self.end_walk(branch)?,
+        // Not less than what has begun the walk.
+        self.publish_needs(None);
+        match self.trim_chunks(branch, next..=CHUNKS_MAX, is_abandoned)?.0 {
+            Some(chunk) => self.note_walk(&walk, chunk)?,
+            None => self.end_walk(&walk)?,
         }
         Ok(true)
     }
 
-    /// Trims the first of these chunks of a branch that have entries, at which someone looks from a
-    /// moment on. Returns the chunk from which on to continue, and the entries that stay.
+    /// Trims the first of these chunks of a branch that have entries. Returns the chunk from which
+    /// on to continue, and the entries that stay.
     fn trim_chunks(
         &self,
         branch: Branch,
         chunks: RangeInclusive<u64>,
-        looks: Stamp,
+        is_abandoned: bool,
     ) -> Result<(Option<u64>, Vec<Entry>), Error> {
         let needs = Arc::clone(&self.trimming.needs.lock());
+        // In this order: who begins to look later looks at what is later than these.
+        let looks = if is_abandoned { Stamp::NOW } else { self.stamps.first_look() };
         let [from, to] = entry::keys_of_chunks(branch, chunks);
         let (mut records, mut entries) = (Vec::new(), Vec::new());
         let (mut seen, mut next) = (BTreeSet::new(), None);
@@ -118,18 +151,35 @@ impl Inner {
         Ok((next, entries))
     }
 
-    fn end_walk(&self, branch: Branch) -> Result<(), Error> {
-        let is_over = self.catalog.read().rows.kept(branch) == Kept::default();
-        if is_over {
-            let zeros = self.trimming.zeros.write().forget(branch);
-            let mut batch = self.store.batch();
-            for (span, stamp) in zeros {
+    /// Records how far a walk has come, unless something has begun it anew.
+    fn note_walk(&self, walk: &Walk, next: u64) -> Result<(), Error> {
+        let mut catalog = self.catalog.write();
+        if catalog.walks_begun == walk.begun {
+            catalog.note_walk(walk.branch, next)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Records that a walk has come to the end, unless something has begun it anew.
+    fn end_walk(&self, walk: &Walk) -> Result<(), Error> {
+        let branch = walk.branch;
+        let mut catalog = self.catalog.write();
+        if catalog.walks_begun != walk.begun {
+            return Ok(());
+        }
+        if !walk.is_abandoned && catalog.rows.kept(branch) == Kept::default() {
+            return catalog.note_walk(branch, 0);
+        }
+        let mut batch = self.store.batch();
+        if walk.is_abandoned {
+            for (span, stamp) in self.trimming.zeros.write().forget(branch) {
                 batch.delete(&self.map, &entry::key(branch, span, stamp));
             }
-            batch.commit(Durability::Relaxed)?;
-            self.abandoned.lock().remove(&branch);
         }
-        self.catalog.write().end_walk(branch)?;
+        catalog.end_walk(branch, walk.is_abandoned, batch)?;
+        drop(catalog);
+        self.abandoned.lock().remove(&branch);
         self.publish_needs(None);
         Ok(())
     }
@@ -173,15 +223,11 @@ impl Inner {
             self.end_zeros(branch, span, &[stamp])?;
             return Ok(Step::Done);
         }
-        let is_stable = || self.trimming.needs.lock().until >= stamp;
-        if !is_stable() {
-            self.flush()?;
-        }
-        if !is_stable() {
+        if !self.is_stable(stamp)? {
             return Ok(Step::Later);
         }
         let last = chunk_of(span.blocks().end - 1);
-        let (next, stay) = self.trim_chunks(branch, next..=last, first_look)?;
+        let (next, stay) = self.trim_chunks(branch, next..=last, false)?;
         let is_hidden = |entry: &Entry| entry.stamp < stamp && entry.content != Content::Zero;
         let hides = hides || stay.iter().any(is_hidden);
         if let Some(next) = next {
@@ -211,5 +257,81 @@ impl Inner {
         self.note(&ticket);
         self.trimming.zeros.write().remove(branch, span, stamps);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use upsweep::Store;
+
+    use super::*;
+    use crate::address::BLOCK_BYTES;
+    use crate::catalog::Past;
+    use crate::volume::Acknowledge;
+    use crate::volumes::Volumes;
+
+    /// A store with a volume of which a snapshot has just been deleted, and the walk for that.
+    fn begun() -> (Store, Volumes, Walk) {
+        let store = Store::in_memory().expect("made");
+        let volumes = Volumes::open_with(&store, 32).expect("opens");
+        let disk = volumes.create("disk", 32 * BLOCK_BYTES).expect("made");
+        let write = |blocks: u64| {
+            let data = vec![blocks as u8; (blocks * BLOCK_BYTES) as usize];
+            disk.write(0, &data, Acknowledge::Durable).expect("written");
+        };
+        write(32);
+        volumes.snapshot(&["disk"], "before").expect("taken");
+        write(8);
+        volumes.delete_snapshot("disk", "before").expect("deleted");
+        let walk = volumes.inner.next_walk().expect("no fault").expect("there is one");
+        assert_eq!((walk.next, walk.is_abandoned), (0, false));
+        (store, volumes, walk)
+    }
+
+    fn has_entries(store: &Store, volumes: &Volumes) -> bool {
+        while volumes.work().expect("no fault") {}
+        store.existing_table("volumes/map").expect("there").iter().next().is_some()
+    }
+
+    #[test]
+    fn the_end_of_a_walk_does_not_count_if_it_was_begun_anew() {
+        let (store, volumes, walk) = begun();
+        volumes.delete("disk").expect("deleted");
+        volumes.inner.end_walk(&walk).expect("no fault");
+        assert!(!has_entries(&store, &volumes), "of a volume that is gone");
+    }
+
+    #[test]
+    fn the_progress_of_a_walk_does_not_count_if_it_was_begun_anew() {
+        let (store, volumes, walk) = begun();
+        volumes.delete("disk").expect("deleted");
+        volumes.inner.note_walk(&walk, CHUNKS_MAX).expect("no fault");
+        assert!(!has_entries(&store, &volumes), "of a volume that is gone");
+    }
+
+    #[test]
+    fn what_is_superseded_after_somebody_began_to_look_stays() {
+        let (_store, volumes, walk) = begun();
+        let disk = volumes.volume("disk").expect("there");
+        let write = |content: u8| {
+            let data = [content; BLOCK_BYTES as usize];
+            disk.write(0, &data, Acknowledge::Durable).expect("written");
+        };
+        volumes.snapshot(&["disk"], "since").expect("taken");
+        write(1);
+        let changes = volumes.changes("disk", Past::Snapshot("since"), None).expect("kept");
+        write(2);
+        volumes.inner.trim_chunks(walk.branch, 0..=CHUNKS_MAX, false).expect("no fault");
+        let changed: u64 =
+            changes.map(|range| range.expect("kept")).map(|of| of.end - of.start).sum();
+        assert_eq!(changed, BLOCK_BYTES);
+    }
+
+    #[test]
+    fn a_walk_that_nothing_has_begun_anew_is_over() {
+        let (store, volumes, walk) = begun();
+        volumes.inner.end_walk(&walk).expect("no fault");
+        assert!(volumes.inner.catalog.read().rows.walks.is_empty());
+        assert!(has_entries(&store, &volumes));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use upsweep::layers::device::{DeviceId, HostileDevices, MemoryDevices, ThreadedDevices};
+use upsweep::layers::device::{
+    DeviceId, FailureKind, HostileDevices, LatencyModel, MemoryDevices, ThreadedDevices,
+};
 use upsweep::layers::runtime::ReservedExtent;
 use upsweep::{CreateOptions, OpenOptions, RetryError, Store};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Traffic, Volume, Volumes};
@@ -181,4 +183,111 @@ fn writers_together_overwrite_a_volume_on_a_device_that_is_nearly_full() {
             });
         }
     });
+}
+
+/// Overwrites a volume that takes most of a device of a fixed size, and cuts the power, again and
+/// again: each block is what it was at the last flush, or something that was written since.
+fn cut_beside_cleaning(seed: u64) {
+    const CAPACITY: u64 = 32 * MIB;
+    let options = || OpenOptions::default().memory_bytes(64 << 20).without_threads();
+    let mut memory = MemoryDevices::with_fixed_sizes(&[CAPACITY, 64 * MIB], seed);
+    memory.set_latency(LatencyModel { base_us: 50, bytes_per_us: 500, jitter_us: 5000 });
+    let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(memory, seed));
+    let sizes = CreateOptions::default().log_bytes(8 << 20);
+    let builder = || Store::builder().options(options());
+    let mut store = builder().create_on(bank.clone(), 1, &sizes).expect("made");
+    let mut volumes = Volumes::open_with(&store, 64).expect("opens");
+    let blocks = CAPACITY * 3 / 4 / BLOCK_BYTES;
+    volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let mut may = vec![vec![0]; blocks as usize];
+    let mut nth = seed << 32;
+    for cut in 0..6 {
+        let disk = volumes.volume("disk").expect("there");
+        let stop = 2000 + scattered(nth, 1 << 12);
+        for step in 0.. {
+            if step == stop {
+                bank.with(|devices| devices.fail_after(nth % 40, FailureKind::All));
+            }
+            nth += 1;
+            let (first, length) = (scattered(nth, 1 << 32) % blocks, 1 + scattered(nth, 1 << 5));
+            let range = first..(first + length).min(blocks);
+            let data = nth.to_le_bytes().repeat(((range.end - first) * BLOCK_BYTES / 8) as usize);
+            range.for_each(|block| may[block as usize].push(nth));
+            let written = disk.write(first * BLOCK_BYTES, &data, Acknowledge::Written);
+            let done = written.and_then(|()| match nth % 64 {
+                0 => volumes.work().map(drop),
+                32 => {
+                    volumes.flush()?;
+                    may.iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
+                    Ok(())
+                }
+                _ => Ok(()),
+            });
+            if let Err(error) = done {
+                assert!(step >= stop, "{error}");
+                break;
+            }
+        }
+        drop((disk, volumes, store));
+        bank.with(|devices| {
+            devices.power_cut();
+            devices.stop_failing();
+        });
+        store = builder().open_on(bank.clone()).expect("opens");
+        volumes = Volumes::open(&store).expect("recovers");
+        let disk = volumes.volume("disk").expect("there");
+        for (block, may) in (0..).zip(&mut may) {
+            let mut found = [0; 8];
+            let read = disk.read(block * BLOCK_BYTES, &mut found);
+            read.unwrap_or_else(|error| panic!("seed {seed}, cut {cut}: {error}"));
+            let found = u64::from_le_bytes(found);
+            assert!(may.contains(&found), "seed {seed}, cut {cut}: block {block} is {found}");
+            *may = vec![found];
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_beside_cleaning_loses_nothing_on_a_device_that_is_nearly_full() {
+    let is_long = std::env::var("UPSWEEP_VOLUME_SEEDS").is_ok();
+    (0..if is_long { 40 } else { 2 }).for_each(cut_beside_cleaning);
+}
+
+#[test]
+fn what_cleaning_cannot_read_does_not_keep_it_from_the_rest() {
+    let (store, volumes, bank) = {
+        let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(
+            MemoryDevices::with_sizes(&[0, 0], 1),
+            1,
+        ));
+        let options = OpenOptions::default().memory_bytes(64 << 20).without_threads();
+        let builder = Store::builder().options(options);
+        let sizes = CreateOptions::default().log_bytes(8 << 20);
+        let store = builder.create_on(bank.clone(), 1, &sizes).expect("made");
+        let volumes = Volumes::open_with(&store, 256).expect("opens");
+        (store, volumes, bank)
+    };
+    let blocks = 16 * MIB / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    (0..blocks).for_each(|block| write(&disk, block, block).expect("there is room"));
+    volumes.flush().expect("flushed");
+    // One of two neighbours is never written again.
+    bank.with(|devices| devices.make_unreadable(DeviceId(0), 10 * MIB, 2 * BLOCK_BYTES));
+    let (mut errors, mut most) = (0, 0);
+    for nth in 1..=12 * blocks {
+        write(&disk, scattered(nth, blocks) & !1, nth).expect("there is room");
+        if nth % 1024 == 0 {
+            volumes.flush().expect("flushed");
+            store.sweep().expect("swept");
+            let mut goes_on = true;
+            while goes_on {
+                let worked = volumes.work();
+                errors += u32::from(worked.is_err());
+                goes_on = worked.unwrap_or(false);
+            }
+            most = most.max(store.status().reserved_bytes);
+        }
+    }
+    assert!((1..10).contains(&errors), "{errors} errors for one segment");
+    assert!(most < 48 * MIB, "{most} bytes for a volume of 16 MiB");
 }

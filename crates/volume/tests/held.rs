@@ -233,3 +233,43 @@ fn a_part_of_a_block_is_written_while_another_one_becomes_durable() {
         early.expect("it need not wait").expect("written");
     });
 }
+
+#[test]
+fn what_is_being_written_to_a_volume_that_is_deleted_goes_with_it() {
+    let (store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
+    let volume = volumes.create("disk", 200 * BLOCK_BYTES).expect("made");
+    let is_long: IsHeld = |request| match &request.operation {
+        Operation::Write { buffer, .. } => buffer.len() == 100 * BLOCK,
+        _ => false,
+    };
+    held.hold(&[is_long]);
+    let work = || while volumes.work().expect("no fault") {};
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.write(0, &data(100, 100), Acknowledge::Written).expect("written"));
+        assert!(held.wait().is_some(), "nothing is written");
+        volumes.delete("disk").expect("deleted");
+        work();
+        held.let_go();
+    });
+    work();
+    let map = store.existing_table("volumes/map").expect("there");
+    assert_eq!(map.iter().count(), 0, "entries that nobody will ever delete");
+}
+
+#[test]
+fn a_write_of_a_part_does_not_undo_one_of_the_whole_block() {
+    let (_store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
+    let volume = volumes.create("disk", BLOCK_BYTES).expect("made");
+    volume.write(0, &data(1, 1), Acknowledge::Durable).expect("written");
+    held.hold(&[|request| request.hint.class == Class::ForegroundRead]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.write(1, b"part", Acknowledge::Written).expect("written"));
+        assert!(held.wait().is_some(), "nothing is read");
+        scope.spawn(|| volume.write(0, &data(2, 1), Acknowledge::Written).expect("written"));
+        std::thread::sleep(Duration::from_millis(50));
+        held.let_go();
+    });
+    let mut found = vec![0; BLOCK];
+    volume.read(0, &mut found).expect("readable");
+    assert_eq!((found[0], found[100]), (2, 2), "what only the second one has written");
+}

@@ -76,3 +76,34 @@ fn an_open_reads_what_was_written_after_the_last_flush() {
     assert!((0..WRITTEN).all(|nth| has(&disk, nth)));
     assert!((WRITTEN..WRITTEN + 3).all(|nth| !has(&disk, nth)), "their payload did not arrive");
 }
+
+/// Ends a process without a power cut: nothing more is done, and what it has written is in the
+/// caches of the devices.
+fn kill(volumes: Volumes, store: Store) {
+    std::mem::forget((volumes, store));
+}
+
+#[test]
+fn what_a_killed_process_has_written_is_stable_after_the_next_flush() {
+    let (options, data) = (CreateOptions::default().log_bytes(16 << 20), vec![7; 300 << 10]);
+    for seed in 0..8 {
+        let memory = MemoryDevices::with_sizes(&[0, 0], seed);
+        let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(memory, seed));
+        let store = builder().create_on(bank.clone(), 1, &options).expect("made");
+        let volumes = Volumes::open_with(&store, 256).expect("opens");
+        let disk = volumes.create("disk", 1 << 20).expect("made");
+        disk.write(0, &data, Acknowledge::Written).expect("written");
+        store.flush().expect("flushed");
+        kill(volumes, store);
+
+        let (store, volumes, _) = open(&bank);
+        volumes.flush().expect("flushed");
+        kill(volumes, store);
+        bank.with(HostileDevices::power_cut);
+
+        let (_store, volumes, _) = open(&bank);
+        let mut found = vec![0; data.len()];
+        volumes.volume("disk").expect("there").read(0, &mut found).expect("readable");
+        assert!(found == data, "seed {seed}");
+    }
+}

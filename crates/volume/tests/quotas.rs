@@ -1,5 +1,6 @@
 //! Quotas of volumes.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use upsweep::Store;
@@ -228,4 +229,27 @@ fn in_the_end_a_volume_uses_what_it_shows() {
             assert_eq!(used_in_the_end(&store, &volumes, "disk"), shown, "in round {round}");
         }
     }
+}
+
+#[test]
+fn a_count_of_a_volume_that_is_gone_may_say_anything() {
+    let (store, volumes) = opened();
+    write(&limited(&volumes, "disk", QUOTA), 0, 1).expect("there is room");
+    let catalog = store.existing_table("volumes/catalog").expect("there");
+    let records = || -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let records = catalog.iter().map(|record| record.expect("readable"));
+        records.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+    };
+    let before = records();
+    volumes.delete("disk").expect("deleted");
+    let after = records();
+    let is_count = |(key, value): &(&Vec<u8>, &Vec<u8>)| {
+        !after.contains_key(*key) && **value == 1_i64.to_le_bytes()
+    };
+    let (count, _) = before.iter().find(is_count).expect("it was there");
+    catalog.put(count, &(-1_i64).to_le_bytes()).expect("put");
+    drop(volumes);
+    let volumes = Volumes::open(&store).expect("opens");
+    volumes.create("disk", MIB).expect("made");
+    assert_eq!(used(&volumes, "disk"), 0);
 }
