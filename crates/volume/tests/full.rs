@@ -6,7 +6,7 @@ use upsweep::layers::device::{
     DeviceId, FailureKind, HostileDevices, LatencyModel, MemoryDevices, ThreadedDevices,
 };
 use upsweep::layers::runtime::ReservedExtent;
-use upsweep::{CreateOptions, OpenOptions, RetryError, Store};
+use upsweep::{CreateOptions, Durability, OpenOptions, RetryError, Store};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Traffic, Volume, Volumes};
 
 const MIB: u64 = 1 << 20;
@@ -290,4 +290,17 @@ fn what_cleaning_cannot_read_does_not_keep_it_from_the_rest() {
     }
     assert!((1..10).contains(&errors), "{errors} errors for one segment");
     assert!(most < 48 * MIB, "{most} bytes for a volume of 16 MiB");
+}
+
+#[test]
+fn a_flush_needs_no_room() {
+    let (store, volumes) = opened(32 * MIB);
+    let disk = volumes.create("disk", MIB).expect("made");
+    let table = store.table("other").expect("a table").with_durability(Durability::Relaxed);
+    write(&disk, 0, 1).expect("there is room");
+    let refused = (0_u64..).find_map(|key| table.put(&key.to_be_bytes(), &[7; 2000]).err());
+    let refused = refused.expect("it gets full");
+    assert!(matches!(refused, upsweep::Error::Retry(RetryError::Full { .. })), "{refused}");
+    volumes.flush().expect("everything is in the log");
+    assert_eq!(read(&disk, 0), 1);
 }
