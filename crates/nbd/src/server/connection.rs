@@ -158,9 +158,9 @@ impl Connection {
             match self.turn() {
                 Ok(true) => {
                     self.moved = Instant::now();
-                    // A client that never lets this wait has the same time.
-                    if let Some(closing) = self.is_late(self.moved) {
-                        break closing;
+                    // A client that never lets this wait has the same time for its handshake.
+                    if let Some(late @ Closing::HandshakeLate) = self.is_late(self.moved) {
+                        break late;
                     }
                 }
                 Ok(false) => {

@@ -94,7 +94,7 @@ fn requests_that_wait_are_performed_when_the_server_stops_and_dropped_with_their
 fn a_client_that_never_stops_asking_has_no_more_time_than_others() {
     let running = start_with(|config| config.handshake_time_max = Duration::from_millis(300));
     // So that the next one is always there.
-    running.disk().slow_down(Duration::from_millis(1));
+    running.disk().slow_down(Duration::from_micros(50));
     let stream = client::unix(&running.socket());
     let mut client = Client::on(Box::new(stream.try_clone().expect("a socket")));
     client.greet().expect("greeted");

@@ -63,7 +63,8 @@ fn a_write_whose_payload_is_coming_is_finished() {
 fn a_device_that_hangs_delays_the_end_only_so_long() {
     let running = start_with(|config| {
         config.drain_time_max = Duration::from_millis(50);
-        config.workers = 2;
+        // Two of them for one client.
+        config.workers = 3;
     });
     let mut client = running.pipelining();
     running.disk().shut(true);
