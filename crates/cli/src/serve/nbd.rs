@@ -103,7 +103,7 @@ impl Nbd {
     }
 
     /// What it has done so far.
-    pub(super) fn counters(&self) -> impl Fn() -> Counters + Send + 'static {
+    pub(super) fn counters(&self) -> impl Fn() -> Counters + Send + Sync + 'static {
         let handle = self.handle.clone();
         move || handle.counters()
     }

@@ -1,7 +1,8 @@
 //! The page of metrics and that of health, over HTTP.
 //!
-//! One thread answers one request after another and closes the connection. A client has
-//! [`REQUEST_WAIT`] for all of its request, whose head is bounded.
+//! A few threads answer one request after another and close the connection, so that a client which
+//! asks for nothing does not hold up the others. A client has [`REQUEST_WAIT`] for all of its
+//! request, whose head is bounded.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,6 +19,8 @@ use crate::open_store::OpenStore;
 
 /// How long a client may take.
 const REQUEST_WAIT: Duration = Duration::from_secs(5);
+/// Requests that are answered at a time.
+const THREADS: usize = 4;
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The type of the text format of Prometheus.
@@ -27,7 +30,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 pub(super) struct Pages {
     pub(super) store: Arc<OpenStore>,
     /// Of the NBD server, if there is one.
-    pub(super) counters: Option<Box<dyn Fn() -> Counters + Send>>,
+    pub(super) counters: Option<Box<dyn Fn() -> Counters + Send + Sync>>,
     /// Whether the server can be used.
     pub(super) is_healthy: Arc<AtomicBool>,
 }
@@ -37,16 +40,20 @@ pub(super) fn start(address: &str, pages: Pages) -> Result<SocketAddr, Failure> 
     let failed = |error: io::Error| Failure::Refused(format!("--metrics {address}: {error}"));
     let listener = TcpListener::bind(address).map_err(failed)?;
     let found = listener.local_addr().map_err(failed)?;
-    let run = move || {
-        for socket in listener.incoming() {
-            match socket {
-                // Who is gone, or sends no request, is not answered.
-                Ok(socket) => drop(pages.answer(&socket)),
-                Err(_) => std::thread::sleep(super::ACCEPT_PAUSE),
+    let pages = Arc::new(pages);
+    for _ in 0..THREADS {
+        let (listener, pages) = (listener.try_clone().map_err(failed)?, Arc::clone(&pages));
+        let run = move || {
+            for socket in listener.incoming() {
+                match socket {
+                    // Who is gone, or sends no request, is not answered.
+                    Ok(socket) => drop(pages.answer(&socket)),
+                    Err(_) => std::thread::sleep(super::ACCEPT_PAUSE),
+                }
             }
-        }
-    };
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(run).map_err(failed)?;
+        };
+        std::thread::Builder::new().name("metrics".to_owned()).spawn(run).map_err(failed)?;
+    }
     Ok(found)
 }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::common::{World, refused, text};
 use super::serve::Server;
@@ -458,6 +459,12 @@ fn metrics_and_health_are_pages() {
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     let post = answer(address, "POST /metrics HTTP/1.1\r\n\r\n");
     assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
+    // Clients that ask for nothing hold up nobody. Each may do so for 5 s.
+    let silent = [0; 3].map(|_| TcpStream::connect(address).expect("connects"));
+    let began = Instant::now();
+    assert!(get("/healthz").ends_with("\r\n\r\nok\n"));
+    assert!(began.elapsed() < Duration::from_secs(4));
+    drop(silent);
     server.stop();
 }
 
