@@ -43,8 +43,8 @@ pub struct Catalog {
     pub rows: Rows,
     /// How often they have changed.
     pub changes: u64,
-    /// How often a walk has been begun, or begun anew.
-    pub walks_begun: u64,
+    /// How often the walk of a branch has been begun, or begun anew.
+    walks_begun: BTreeMap<Branch, u64>,
     names: BTreeMap<String, u32>,
     /// By volume.
     pub activities: BTreeMap<u32, Arc<Activity>>,
@@ -136,7 +136,7 @@ impl Catalog {
             scrub_pass: ScrubPass::default(),
             rows: Rows::default(),
             changes: 0,
-            walks_begun: 0,
+            walks_begun: BTreeMap::new(),
             names: BTreeMap::new(),
             activities: BTreeMap::new(),
             next_volume: 1,
@@ -425,8 +425,14 @@ impl Catalog {
                 Some(value) => self.rows.load(&key.bytes(), &value)?,
                 None => self.rows.remove(&key),
             }
-            if let Key::Walk(branch) = key {
-                self.walks_begun += u64::from(self.rows.walks.get(&branch) == Some(&0));
+            match key {
+                Key::Walk(branch) if self.rows.walks.get(&branch) == Some(&0) => {
+                    *self.walks_begun.entry(branch).or_default() += 1;
+                }
+                Key::Branch(branch) if !self.rows.branches.contains_key(&branch) => {
+                    self.walks_begun.remove(&branch);
+                }
+                _ => {}
             }
         }
         Ok(ticket)
@@ -565,6 +571,11 @@ impl Catalog {
         let written = self.activities[&number].written.load(Ordering::Relaxed);
         let row = MomentRow { written, kind: MomentKind::Mark(mark.to_owned()) };
         self.change(vec![Key::Moment(number, stamp).put(&row)])
+    }
+
+    /// How often the walk of a branch has been begun, or begun anew, since the store was opened.
+    pub fn walks_begun(&self, branch: Branch) -> u64 {
+        self.walks_begun.get(&branch).copied().unwrap_or(0)
     }
 
     /// Records how far a walk has come.

@@ -96,6 +96,20 @@ impl Rows {
         line
     }
 
+    /// The last moment of which anything is recorded. Moments of changes to come are after it, even
+    /// if the clock has been set back and not everything was stable.
+    pub fn last_moment(&self) -> Stamp {
+        let of_volumes = self.volumes.values().flat_map(|row| {
+            let epochs = row.epochs.iter().map(|epoch| epoch.since);
+            epochs.chain(row.fixed_at).chain([row.horizon])
+        });
+        let snapshots = self.snapshots.values().map(|row| row.stamp);
+        let parents = self.branches.values().filter_map(|row| row.parent).map(|(_, at)| at);
+        let moments = self.moments.keys().map(|(_, at)| at.0);
+        let all = of_volumes.chain(snapshots).chain(parents).chain(moments);
+        Stamp(all.max().unwrap_or(0))
+    }
+
     /// The ranges of moments that someone may look at, by branch.
     pub fn looked_at(&self) -> impl Iterator<Item = (Branch, Stamp, Stamp)> + '_ {
         let one = |(of, stamp): (u32, u64)| (Branch(of), Stamp(stamp), Stamp(stamp));

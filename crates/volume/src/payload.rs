@@ -563,6 +563,8 @@ impl State {
 
     /// Lets a segment go once nobody has it any more.
     pub fn retire(&mut self, segment: Arc<ReservedExtent>) {
+        let extent = segment.extent();
+        self.unreadable.remove(&(extent.device.0, extent.offset));
         if !self.retired.iter().any(|known| Arc::ptr_eq(known, &segment)) {
             self.retired.push(segment);
         }

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use upsweep::Durability;
 
-use crate::address::Stamp;
+use crate::address::{Branch, Stamp};
 use crate::catalog::{Beginning, Catalog, Past, Properties, Writer, check_size};
 use crate::error::Error;
 use crate::rows::{Epoch, Key, RowChange, SnapshotRow, VolumeRow};
@@ -100,10 +100,13 @@ impl Volumes {
         let unchanged = self.unchanged(name, header)?;
         inner.between(|now| {
             let mut catalog = inner.catalog.write();
-            let number = catalog.begin_receiving(name, header, unchanged, now)?;
-            if !inner.receivers.lock().insert(number) {
+            let mut receivers = inner.receivers.lock();
+            // Also one that has been given up: it must not find that it may go on.
+            if catalog.number(name).is_ok_and(|number| receivers.contains(&number)) {
                 return Err(Error::ReceivedNow(name.to_owned()));
             }
+            let number = catalog.begin_receiving(name, header, unchanged, now)?;
+            receivers.insert(number);
             let (inner, writer) = (Arc::clone(inner), Writer::Receiver);
             let header = catalog.rows.receiving[&number].clone();
             let volume = Volume { inner, number, writer, snapshot: None };
@@ -286,6 +289,8 @@ impl Catalog {
             Key::Snapshot(number, name.clone()).put(&snapshot),
             Key::Origin(number, name).put(&target),
             Key::Receiving(number).remove(),
+            // What was shown until now is kept for nobody any more.
+            Key::Walk(Branch(branch)).put(&0_u64),
         ]);
         self.change(changes)
     }

@@ -9,6 +9,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::{BLOCK_BYTES, Branch, Stamp};
 use crate::catalog::{Catalog, Past, blocks_of};
@@ -20,6 +21,8 @@ use crate::stream::{Base, DATA_BYTES_MAX, Encoder, Header, Identity, Record, Res
 use crate::volumes::{Inner, Volumes};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
+/// Pause before it is asked again whether what is to be sent is stable.
+const STABLE_WAIT: Duration = Duration::from_millis(1);
 
 /// A moment of a volume that can be sent. As long as this is there, nothing of it is trimmed.
 pub struct Sending {
@@ -63,7 +66,12 @@ impl Volumes {
             let (inner, volume) = (Arc::clone(inner), volume.to_owned());
             Ok::<_, Error>(Sending { inner, volume, from, to, header })
         })?;
-        inner.flush()?;
+        // What is shown may be being written, and must not be sent and then be lost.
+        let looks = [Some(sending.to), sending.from].into_iter().flatten();
+        let last = looks.map(|look| look.at).max().unwrap_or(Stamp(0));
+        while !inner.is_stable(last)? {
+            std::thread::sleep(STABLE_WAIT);
+        }
         Ok(sending)
     }
 }

@@ -53,6 +53,8 @@ pub struct Inner {
     /// What had been written to a volume before the horizon of its history when that was last
     /// walked, by volume.
     pub walked: Mutex<BTreeMap<u32, u64>>,
+    /// The branch of which a part was walked last.
+    pub last_walk: Mutex<Branch>,
     /// Branches at which nobody looks any more, and when that was seen.
     pub abandoned: Mutex<BTreeMap<Branch, Stamp>>,
     /// Long spans of zeros under which there may be something to trim.
@@ -410,7 +412,7 @@ impl Volumes {
 impl Inner {
     /// Volumes of which nothing is known that is not in the catalog.
     pub fn new(store: Store, map: Table, payload: Payload, catalog: Catalog) -> Self {
-        let last = Stamp(catalog.settled.stamp);
+        let last = Stamp(catalog.settled.stamp).max(catalog.rows.last_moment());
         Self {
             store,
             map,
@@ -420,6 +422,7 @@ impl Inner {
             catalog: RwLock::new(catalog),
             flushed: AtomicU64::new(0),
             walked: Mutex::default(),
+            last_walk: Mutex::new(Branch(0)),
             abandoned: Mutex::default(),
             zero_walks: Mutex::default(),
             flushes: Rounds::default(),
@@ -443,15 +446,13 @@ impl Inner {
             self.flush()?;
             self.store.blocks().request_sweep()?;
         }
-        is_any |= self.trim_found()?;
-        is_any |= self.walk()? || self.walk_long_zeros()?;
-        let cleaned = self.clean();
-        // Also what cleaning has left for others to read, which it may need itself.
-        if self.payload.reclaim()? > 0 {
-            self.rooms_made.fetch_add(1, Ordering::AcqRel);
-            is_any = true;
+        // None of these keeps the others from their turn, also if it fails.
+        let done =
+            [self.trim_found(), self.walk(), self.walk_long_zeros(), self.clean(), self.reclaim()];
+        for done in done {
+            is_any |= done?;
         }
-        Ok(cleaned? || is_any)
+        Ok(is_any)
     }
 
     /// Cleans some segments if that is due; returns whether it did.
@@ -468,6 +469,13 @@ impl Inner {
     /// What has been written to the volume of this number.
     pub fn activity(&self, number: u32) -> Result<Arc<Activity>, Error> {
         self.catalog.read().activity(number).map(Arc::clone)
+    }
+
+    /// Gives back segments that nobody needs; returns whether there were any.
+    fn reclaim(&self) -> Result<bool, Error> {
+        let is_any = self.payload.reclaim()? > 0;
+        self.rooms_made.fetch_add(u64::from(is_any), Ordering::AcqRel);
+        Ok(is_any)
     }
 
     /// Acts; again as often as the devices are full and room can be made. While there is little

@@ -40,7 +40,7 @@ struct Walk {
     next: u64,
     /// Nobody looks at the branch.
     is_abandoned: bool,
-    /// How often walks had been begun anew.
+    /// How often it had been begun.
     begun: u64,
 }
 
@@ -64,15 +64,21 @@ impl ZeroWalk {
 }
 
 impl Inner {
-    /// The next walk that can go on. One through a branch that is being sent waits, because what is
-    /// held for that is not recorded.
+    /// The next walk that can go on, of one branch after another. One through a branch that is being
+    /// sent waits, because what is held for that is not recorded.
     fn next_walk(&self) -> Result<Option<Walk>, Error> {
-        let catalog = self.catalog.read();
-        let (walks, begun) = (catalog.rows.walks_now(), catalog.walks_begun);
-        drop(catalog);
-        for (branch, next) in walks {
-            let is_abandoned = self.catalog.read().rows.kept(branch) == Kept::default();
+        let last = *self.last_walk.lock();
+        let mut walks: Vec<Branch> = self.catalog.read().rows.walks_now().into_keys().collect();
+        let behind = walks.partition_point(|branch| *branch <= last);
+        walks.rotate_left(behind);
+        for branch in walks {
+            let catalog = self.catalog.read();
+            let begun = catalog.walks_begun(branch);
+            let Some(next) = catalog.rows.walks.get(&branch).copied() else { continue };
+            let is_abandoned = catalog.rows.kept(branch) == Kept::default();
+            drop(catalog);
             if !is_abandoned || self.is_at_rest(branch)? {
+                *self.last_walk.lock() = branch;
                 return Ok(Some(Walk { branch, next, is_abandoned, begun }));
             }
         }
@@ -89,7 +95,7 @@ impl Inner {
     }
 
     /// Whether everything up to a moment is stable, if necessary after a flush.
-    fn is_stable(&self, stamp: Stamp) -> Result<bool, Error> {
+    pub fn is_stable(&self, stamp: Stamp) -> Result<bool, Error> {
         let is_stable = || self.trimming.needs.lock().until >= stamp;
         if !is_stable() {
             self.flush()?;
@@ -154,7 +160,7 @@ impl Inner {
     /// Records how far a walk has come, unless something has begun it anew.
     fn note_walk(&self, walk: &Walk, next: u64) -> Result<(), Error> {
         let mut catalog = self.catalog.write();
-        if catalog.walks_begun == walk.begun {
+        if catalog.walks_begun(walk.branch) == walk.begun {
             catalog.note_walk(walk.branch, next)
         } else {
             Ok(())
@@ -165,7 +171,7 @@ impl Inner {
     fn end_walk(&self, walk: &Walk) -> Result<(), Error> {
         let branch = walk.branch;
         let mut catalog = self.catalog.write();
-        if catalog.walks_begun != walk.begun {
+        if catalog.walks_begun(branch) != walk.begun {
             return Ok(());
         }
         if !walk.is_abandoned && catalog.rows.kept(branch) == Kept::default() {
@@ -299,6 +305,20 @@ mod tests {
         volumes.delete("disk").expect("deleted");
         volumes.inner.end_walk(&walk).expect("no fault");
         assert!(!has_entries(&store, &volumes), "of a volume that is gone");
+    }
+
+    #[test]
+    fn walks_of_several_branches_take_turns_and_do_not_disturb_each_other() {
+        let (store, volumes, walk) = begun();
+        volumes.create("other", BLOCK_BYTES).expect("made");
+        volumes.delete("other").expect("deleted");
+        let next = volumes.inner.next_walk().expect("no fault").expect("there are two");
+        assert!(next.is_abandoned && next.branch != walk.branch);
+        let again = volumes.inner.next_walk().expect("no fault").expect("there are two");
+        assert_eq!(again.branch, walk.branch);
+        volumes.inner.note_walk(&walk, 7).expect("no fault");
+        assert_eq!(volumes.inner.catalog.read().rows.walks[&walk.branch], 7);
+        assert!(has_entries(&store, &volumes));
     }
 
     #[test]

@@ -470,6 +470,31 @@ fn a_volume_is_received_by_one_call_at_a_time_and_may_be_given_up_meanwhile() {
 }
 
 #[test]
+fn a_stream_that_was_given_up_by_a_rollback_does_not_go_on() {
+    let (_store, volumes, [one, two]) = source();
+    let (_other, target) = opened();
+    target.receive("disk", stream(&volumes, "one", None).as_slice()).expect("received");
+    let increment = stream(&volumes, "two", Some("one"));
+    let mut others = Vec::new();
+    let act = |left: usize| {
+        if left < increment.len() / 2 && others.is_empty() {
+            target.roll_back("disk", Past::Snapshot("one")).expect("rolled back");
+            others.extend(target.receive("disk", increment.as_slice()).err());
+            assert_eq!(receiving(&target, "disk"), None, "nothing of it is recorded");
+        }
+        Ok(())
+    };
+    let watched = io::BufReader::with_capacity(100, Watched { stream: &increment, act });
+    let given_up = target.receive("disk", watched.take(u64::MAX)).expect_err("rolled back");
+    assert_eq!(given_up, Error::NotReceived("disk".to_owned()));
+    assert_eq!(others, [Error::ReceivedNow("disk".to_owned())]);
+    let disk = target.volume("disk").expect("there");
+    assert!(read(&disk) == one);
+    target.receive("disk", increment.as_slice()).expect("received");
+    assert!(read(&disk) == two);
+}
+
+#[test]
 fn errors_of_input_and_output_are_told_with_their_place() {
     let (_store, volumes, _) = source();
     let (_other, target) = opened();

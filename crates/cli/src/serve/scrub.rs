@@ -83,8 +83,9 @@ impl Scrub {
 fn is_time(volumes: &Volumes, period: Duration) -> bool {
     let pass = volumes.scrub_pass();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let since = now.saturating_sub(Duration::from_micros(pass.began_at));
-    pass.position.is_some() || since >= period
+    // After one that seems to be yet to come, the clock was wrong: then or now.
+    let since = now.checked_sub(Duration::from_micros(pass.began_at));
+    pass.position.is_some() || since.is_none_or(|since| since >= period)
 }
 
 #[cfg(test)]

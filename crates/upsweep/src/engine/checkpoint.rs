@@ -423,10 +423,12 @@ impl Checkpointer {
         };
     }
 
-    /// Writes a superblock with the current root.
+    /// Writes a superblock with the current root. As long as changes wait to be carried by a
+    /// checkpoint, no root has their images, and the log is needed as before.
     fn write_superblock_alone(&mut self, base: &mut Base) {
         let root = (self.superblock.root, self.superblock.root_seq);
-        self.write_superblock(base, self.root_begin, root);
+        let begin = if base.journal.is_ahead() { Seq::NONE } else { self.root_begin };
+        self.write_superblock(base, begin, root);
     }
 
     fn write_superblock(

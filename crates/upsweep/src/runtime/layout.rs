@@ -260,8 +260,16 @@ pub(super) fn create(folder: &Path, options: &CreateOptions) -> Result<Made, Err
     }
     let files = devices.paths.iter().filter(|path| path.create).map(|path| path.path.clone());
     let made = Made { folder: folder.to_owned(), was_there, files: files.collect() };
-    create_inside(folder, options, &devices).inspect_err(|_| made.remove())?;
+    let inside = create_inside(folder, options, &devices);
+    let named = inside.and_then(|()| if was_there { Ok(()) } else { sync_name(folder) });
+    named.inspect_err(|_| made.remove())?;
     Ok(made)
+}
+
+/// Makes the name of a new folder durable.
+fn sync_name(folder: &Path) -> Result<(), Error> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    device::sync_folder(parent.unwrap_or(Path::new("."))).map_err(|error| path_error(folder, error))
 }
 
 fn create_inside(folder: &Path, options: &CreateOptions, new: &NewDevices) -> Result<(), Error> {

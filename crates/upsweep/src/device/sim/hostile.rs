@@ -480,6 +480,10 @@ impl<D: Simulated> HostileDevices<D> {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => {
                 (Some(buffer), None)
             }
+            // What fails of an allocation may be the sync at its end.
+            Operation::Allocate { .. } if !full => {
+                (None, Some(Failure::Flush { mark: self.volatile.mark() }))
+            }
             Operation::Flush => (None, Some(Failure::Flush { mark: self.volatile.mark() })),
             Operation::Discard { .. } | Operation::Allocate { .. } => (None, None),
         };

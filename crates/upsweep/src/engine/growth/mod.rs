@@ -24,7 +24,7 @@ use super::io::IoKind;
 use super::measure::Timed;
 use super::policy::{self, ANY_STEP, HOLES_REFUSED_MAX, REFUSAL_US};
 use crate::broken::{self, Fault};
-use crate::device::{Completion, DeviceId, Operation};
+use crate::device::{Completion, DeviceError, DeviceId, Operation};
 use crate::metrics::GrowthOf;
 use crate::placement::SpaceMap;
 
@@ -253,7 +253,14 @@ impl Growth {
         base.waiters.tell();
         let (device, is_done) = (completion.device, completion.result.is_ok());
         match self.asked.take().expect("one request is in flight") {
-            Asked::Allocation(allocation) => self.allocated(base, device, allocation, is_done),
+            Asked::Allocation(allocation) => {
+                // The sync of its length may have been that of images, of which a later one would
+                // not know that they are lost.
+                if !matches!(completion.result, Err(DeviceError::NoSpace)) {
+                    base.close_if_failed(completion, Some(allocation.offset));
+                }
+                self.allocated(base, device, allocation, is_done);
+            }
             Asked::Hole if is_done => {}
             Asked::Hole => self.punching.refused(device),
         }

@@ -154,6 +154,43 @@ fn advance(ground: &mut Ground, checkpointer: &mut Checkpointer) -> bool {
     false
 }
 
+/// That of a store whose log is needed from the beginning.
+fn superblock(root_seq: Seq) -> Superblock {
+    Superblock {
+        store: config().store,
+        generation: 1,
+        epoch: 1,
+        replay_from: Seq::FIRST,
+        root_seq,
+        next_space: FIRST_USER_SPACE.plus(3),
+        root: None,
+        durable: Seq::NONE,
+    }
+}
+
+/// No root has the images of changes that no checkpoint has carried, whatever the sweep has done.
+#[test]
+fn a_close_keeps_the_log_of_what_no_checkpoint_had_room_for() {
+    for is_ahead in [true, false] {
+        let mut ground = Ground::new();
+        ground.fill(10);
+        let last = ground.base.journal.published();
+        ground.base.index.find_frontier(None, last);
+        let mut checkpointer = Checkpointer::after_open(superblock(last), Listing::default());
+        if is_ahead {
+            ground.base.journal.run_ahead();
+        }
+        ground.base.gate.begin_close();
+        assert!(checkpointer.attest(&mut ground.base));
+        let request = ground.request();
+        let completion = ground.end(request);
+        checkpointer.superblock_done(&mut ground.base, &completion);
+        let expected = if is_ahead { Seq::FIRST } else { last.next() };
+        assert_eq!(checkpointer.superblock().replay_from, expected);
+        assert_eq!(checkpointer.superblock().durable, ground.base.journal.durable());
+    }
+}
+
 /// The images of a carried run may have updates whose records are still being written. Without
 /// these records, others would get their sequences, and count as parts of the images.
 #[test]
@@ -161,17 +198,7 @@ fn a_checkpoint_that_carries_waits_until_the_records_before_it_are_durable() {
     for carries in [true, false] {
         let mut ground = Ground::new();
         ground.fill(10);
-        let superblock = Superblock {
-            store: config().store,
-            generation: 1,
-            epoch: 1,
-            replay_from: Seq::FIRST,
-            root_seq: Seq::NONE,
-            next_space: FIRST_USER_SPACE.plus(3),
-            root: None,
-            durable: Seq::NONE,
-        };
-        let mut checkpointer = Checkpointer::after_open(superblock, Listing::default());
+        let mut checkpointer = Checkpointer::after_open(superblock(Seq::NONE), Listing::default());
         ground.put("k0001", 7);
         if carries {
             ground.base.journal.run_ahead();
