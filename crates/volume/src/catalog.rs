@@ -33,7 +33,7 @@ const FORMAT: u32 = 4;
 
 /// The catalog in memory, and its table.
 pub struct Catalog {
-    store: Store,
+    pub store: Store,
     /// The identity of the store.
     pub store_id: u128,
     table: Table,
@@ -44,7 +44,7 @@ pub struct Catalog {
     /// How often they have changed.
     pub changes: u64,
     /// How often the walk of a branch has been begun, or begun anew.
-    walks_begun: BTreeMap<Branch, u64>,
+    pub walks_begun: BTreeMap<Branch, u64>,
     names: BTreeMap<String, u32>,
     /// By volume.
     pub activities: BTreeMap<u32, Arc<Activity>>,
@@ -202,8 +202,8 @@ impl Catalog {
         self.names.get(name).copied().ok_or_else(|| Error::NoVolume(name.to_owned()))
     }
 
-    /// Checks that the volume of this name is the one of this number: it may have been renamed since
-    /// that was looked up.
+    /// Checks that the volume of this name is the one of this number: it may have been renamed
+    /// since that was looked up.
     pub fn check_number(&self, name: &str, number: u32) -> Result<(), Error> {
         let is_it = self.number(name)? == number;
         if is_it { Ok(()) } else { Err(Error::NoVolume(name.to_owned())) }
@@ -322,7 +322,7 @@ impl Catalog {
     }
 
     /// Adds changes of rows to a batch and commits it.
-    fn commit_with(
+    pub fn commit_with(
         &self,
         mut batch: Batch,
         changes: Vec<RowChange>,
@@ -573,50 +573,11 @@ impl Catalog {
         self.change(vec![Key::Moment(number, stamp).put(&row)])
     }
 
-    /// How often the walk of a branch has been begun, or begun anew, since the store was opened.
-    pub fn walks_begun(&self, branch: Branch) -> u64 {
-        self.walks_begun.get(&branch).copied().unwrap_or(0)
-    }
-
-    /// Records how far a walk has come.
-    pub fn note_walk(&mut self, branch: Branch, next: u64) -> Result<(), Error> {
-        let changes = vec![Key::Walk(branch).put(&next)];
-        self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
-    }
-
-    /// A walk has come to the end. A branch that is abandoned is gone, together with what is in a
-    /// batch, and its parent is walked: it may have been needed for this branch only.
-    pub fn end_walk(
-        &mut self,
-        branch: Branch,
-        is_abandoned: bool,
-        batch: Batch,
-    ) -> Result<(), Error> {
-        let mut changes = vec![Key::Walk(branch).remove()];
-        if is_abandoned {
-            changes.push(Key::Branch(branch).remove());
-            let parent = self.rows.branches.get(&branch).and_then(|row| row.parent);
-            changes.extend(parent.map(|(parent, _)| Key::Walk(Branch(parent)).put(&0_u64)));
-        }
-        self.change_with(batch, changes, Durability::Wait).map(drop)
-    }
-
     /// Records what is stable, without waiting for that to be durable.
     pub fn settle(&mut self, settled: SettledRow) -> Result<(), Error> {
         let changes = vec![Key::Settled.put(&settled)];
         self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
         self.settled = settled;
-        Ok(())
-    }
-
-    /// Notes how far the scrub has come; for the next open as well if it `is_recorded`, without
-    /// waiting for that to be durable.
-    pub fn note_scrub(&mut self, pass: ScrubPass, is_recorded: bool) -> Result<(), Error> {
-        if is_recorded {
-            let changes = vec![Key::Scrub.put(&pass)];
-            self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
-        }
-        self.scrub_pass = pass;
         Ok(())
     }
 }

@@ -15,15 +15,16 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use upsweep::Location;
 use upsweep::layers::device::{Buffer, Class};
+use upsweep::{Durability, Location};
 
 use crate::address::{BLOCK_BYTES, Branch, Physical, Stamp, chunk_of};
+use crate::catalog::Catalog;
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::looks::Rows;
 use crate::payload::{Place, Slot};
-use crate::rows::VolumeRow;
+use crate::rows::{Key, VolumeRow};
 use crate::trim::BranchNeeds;
 use crate::versions::{Seen, Versions};
 use crate::volumes::{CHUNKS_MAX, Inner, Volumes};
@@ -566,5 +567,18 @@ impl DamagedRange {
             && *fault == self.fault
             && offset + bytes == self.offset
             && end == self.location
+    }
+}
+
+impl Catalog {
+    /// Notes how far the scrub has come; for the next open as well if it `is_recorded`, without
+    /// waiting for that to be durable.
+    pub fn note_scrub(&mut self, pass: ScrubPass, is_recorded: bool) -> Result<(), Error> {
+        if is_recorded {
+            let changes = vec![Key::Scrub.put(&pass)];
+            self.commit_with(self.store.batch(), changes, Durability::Relaxed)?;
+        }
+        self.scrub_pass = pass;
+        Ok(())
     }
 }

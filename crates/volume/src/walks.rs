@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use upsweep::Durability;
+use upsweep::{Batch, Durability};
 
 use crate::address::{Branch, CHUNK_LEVEL, Span, Stamp, chunk_of};
+use crate::catalog::Catalog;
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
+use crate::rows::Key;
 use crate::trim::{Trimmer, Trims};
 use crate::versions::Kept;
 use crate::volumes::{CHUNKS_MAX, Inner, malformed};
@@ -64,8 +66,8 @@ impl ZeroWalk {
 }
 
 impl Inner {
-    /// The next walk that can go on, of one branch after another. One through a branch that is being
-    /// sent waits, because what is held for that is not recorded.
+    /// The next walk that can go on, of one branch after another. One through a branch that is
+    /// being sent waits, because what is held for that is not recorded.
     fn next_walk(&self) -> Result<Option<Walk>, Error> {
         let last = *self.last_walk.lock();
         let mut walks: Vec<Branch> = self.catalog.read().rows.walks_now().into_keys().collect();
@@ -263,6 +265,36 @@ impl Inner {
         self.note(&ticket);
         self.trimming.zeros.write().remove(branch, span, stamps);
         Ok(())
+    }
+}
+
+impl Catalog {
+    /// How often the walk of a branch has been begun, or begun anew, since the store was opened.
+    pub fn walks_begun(&self, branch: Branch) -> u64 {
+        self.walks_begun.get(&branch).copied().unwrap_or(0)
+    }
+
+    /// Records how far a walk has come.
+    pub fn note_walk(&mut self, branch: Branch, next: u64) -> Result<(), Error> {
+        let changes = vec![Key::Walk(branch).put(&next)];
+        self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
+    }
+
+    /// A walk has come to the end. A branch that is abandoned is gone, together with what is in a
+    /// batch, and its parent is walked: it may have been needed for this branch only.
+    pub fn end_walk(
+        &mut self,
+        branch: Branch,
+        is_abandoned: bool,
+        batch: Batch,
+    ) -> Result<(), Error> {
+        let mut changes = vec![Key::Walk(branch).remove()];
+        if is_abandoned {
+            changes.push(Key::Branch(branch).remove());
+            let parent = self.rows.branches.get(&branch).and_then(|row| row.parent);
+            changes.extend(parent.map(|(parent, _)| Key::Walk(Branch(parent)).put(&0_u64)));
+        }
+        self.change_with(batch, changes, Durability::Wait).map(drop)
     }
 }
 

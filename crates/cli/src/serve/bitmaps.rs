@@ -13,8 +13,8 @@ use upsweep_nbd::{Context as Meta, Extent};
 use upsweep_volume::{BLOCK_BYTES, Error, MomentKind, Past, Volume, VolumeInfo, Volumes};
 
 /// Ranges of the first bitmap of a connection, of 16 bytes each; of the second one half as many, of
-/// the third one a third, and so on. If there are more, neighbours are joined: then some of what has
-/// not changed is said to have.
+/// the third one a third, and so on. If there are more, neighbours are joined: then some of what
+/// has not changed is said to have.
 const RANGES_MAX: usize = 1 << 20;
 
 /// The names of the bitmaps of a volume, or of a snapshot of it: those of the snapshots and the

@@ -175,7 +175,8 @@ fn fault(error: Error) -> Fault {
     Fault { code, message: error.to_string(), offset: None }
 }
 
-/// What a client is told of a failed write: beyond the end, which may have come nearer, is no space.
+/// What a client is told of a failed write: beyond the end, which may have come nearer, there is no
+/// space.
 fn write_fault(error: Error) -> Fault {
     let is_beyond = matches!(error, Error::OutOfRange { .. });
     let fault = fault(error);

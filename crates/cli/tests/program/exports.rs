@@ -202,9 +202,9 @@ fn a_server_notes_moments_that_are_worth_a_return() {
     let server = Server::with(&world, &["--unix", &text(&socket)]);
     world.ok("volume create", &["disk", "64MiB", "--history", "100MiB"]);
     // Moments are a second apart, and from the beginning of the history.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    std::thread::sleep(Duration::from_millis(1100));
     qemu_io(&socket, "disk", &["write -P 7 0 1M", "flush"]).expect("written");
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     // The client flushes, and writes nothing for a while then: whichever the server sees first.
     let noted = loop {
         let shown = world.ok("volume history", &["disk"]);
@@ -212,7 +212,7 @@ fn a_server_notes_moments_that_are_worth_a_return() {
             break line.to_owned();
         }
         assert!(began.elapsed().as_secs() < 30, "{shown}");
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
     };
     assert!(noted.ends_with("  flush") || noted.ends_with("  quiet"), "{noted}");
     let time = noted.split_whitespace().next().expect("a time");
@@ -310,7 +310,7 @@ fn requests_beyond_a_limit_wait() {
     let limits = ["--iops", "disk=20", "--bytes-per-second", "other=8MiB", "--iops", "1000000"];
     let server = Server::with(&world, &[&["--unix", unix.as_str()], &limits[..]].concat());
     let seconds = |name: &str, commands: &[&str]| {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         qemu_io(&socket, name, commands).expect("performed");
         began.elapsed().as_secs_f64()
     };

@@ -44,7 +44,7 @@ fn sweep_much(store: &Store) {
             batch.put(&table, &key.to_be_bytes(), &round.to_be_bytes());
             if key % 1000 == 999 {
                 let full = std::mem::replace(&mut batch, store.batch());
-                full.commit(upsweep::Durability::Ticket).expect("accepted");
+                full.commit(Durability::Ticket).expect("accepted");
             }
         }
         store.sweep().expect("swept");
