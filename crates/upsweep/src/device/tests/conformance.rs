@@ -184,6 +184,14 @@ fn performers(bank: impl Bank) {
                     let content = done.buffer.expect("a read gives its buffer back");
                     assert!(content.iter().all(|byte| *byte == place(nth) as u8));
                 }
+            });
+        }
+    });
+    std::thread::scope(|scope| {
+        for thread in 1..4 {
+            let performer = &performer;
+            scope.spawn(move || {
+                let token = |nth: u64| thread * 1000 + nth;
                 // Each has units of its own, and reads what it has written the time before.
                 let mut known = None;
                 for nth in 0..100 {
