@@ -8,7 +8,7 @@ use crate::device::sim::solid_state::tests::small;
 use crate::device::solid_state::SolidState;
 use crate::device::{
     Bank, DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices,
-    JoinedDevices, MemoryDevices, ThreadedDevices, read_alone, run_alone, write_alone,
+    JoinedDevices, MemoryDevices, Performer, ThreadedDevices, read_alone, run_alone, write_alone,
 };
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -149,6 +149,33 @@ fn bank_suite<D: Bank>(mut open: impl FnMut() -> D) {
     performers(open());
 }
 
+/// Writes to units of a thread, and meanwhile reads what has been written the time before.
+fn write_beside_reads(
+    performer: &dyn Performer,
+    thread: u64,
+    request: impl Fn(u64, Operation) -> Request,
+) {
+    let (units, token) = (SIZE / 4096, |nth: u64| thread * 1000 + nth);
+    let mut known = (units - 1, (units - 1) as u8);
+    for nth in 0..100 {
+        let unit = thread * 4 + nth % 4;
+        let write = write(unit * 4096, 4096, nth as u8, WriteMode::Stable);
+        let mut found = None;
+        let written = performer.perform_beside(request(token(nth), write), &mut || {
+            found = Some(performer.perform(request(token(500 + nth), read(known.0 * 4096, 4096))));
+        });
+        assert_eq!((written.token, written.result), (Token(token(nth)), Ok(())));
+        let read = found.expect("it is called");
+        assert_eq!((read.token, read.result), (Token(token(500 + nth)), Ok(())));
+        let content = read.buffer.expect("a read gives its buffer back");
+        assert!(content.iter().all(|byte| *byte == known.1));
+        known = (unit, nth as u8);
+    }
+    let outside = request(token(0), read(units * 4096, 4096));
+    let refused = performer.perform_beside(outside, &mut || ()).result;
+    assert_eq!(refused, Err(DeviceError::InvalidRange));
+}
+
 /// Several threads that each perform many requests at a time.
 fn performers(bank: impl Bank) {
     // More than any implementation passes on at once.
@@ -189,31 +216,8 @@ fn performers(bank: impl Bank) {
     });
     std::thread::scope(|scope| {
         for thread in 1..4 {
-            let performer = &performer;
-            scope.spawn(move || {
-                let token = |nth: u64| thread * 1000 + nth;
-                // Each has units of its own, and reads what it has written the time before.
-                let mut known = None;
-                for nth in 0..100 {
-                    let unit = thread * 4 + nth % 4;
-                    let write = write(unit * 4096, 4096, nth as u8, WriteMode::Stable);
-                    let mut found = None;
-                    let written = performer.perform_beside(request(token(nth), write), &mut || {
-                        let (unit, byte) = known.unwrap_or((units - 1, (units - 1) as u8));
-                        let read = request(token(nth + count), read(unit * 4096, 4096));
-                        found = Some((performer.perform(read), byte));
-                    });
-                    assert_eq!((written.token, written.result), (Token(token(nth)), Ok(())));
-                    let (read, byte) = found.expect("it is called");
-                    assert_eq!((read.token, read.result), (Token(token(nth + count)), Ok(())));
-                    let content = read.buffer.expect("a read gives its buffer back");
-                    assert!(content.iter().all(|found| *found == byte));
-                    known = Some((unit, nth as u8));
-                }
-                let outside = request(token(0), read(units * 4096, 4096));
-                let refused = performer.perform_beside(outside, &mut || ()).result;
-                assert_eq!(refused, Err(DeviceError::InvalidRange));
-            });
+            let performer = &*performer;
+            scope.spawn(move || write_beside_reads(performer, thread, request));
         }
     });
     assert!(performer.perform_all(Vec::new()).is_empty());
