@@ -556,9 +556,9 @@ impl State {
     /// that in the caches of the devices.
     fn note_all_unflushed(&mut self) {
         let parts = self.homes.values().flat_map(|home| &home.parts);
-        let segments: Vec<Arc<ReservedExtent>> =
-            parts.map(|part| Arc::clone(&part.segment)).collect();
-        segments.iter().for_each(|segment| self.note_unflushed(segment));
+        let segments = parts.map(|part| &part.segment);
+        let by_device = segments.map(|segment| (segment.extent().device.0, Arc::clone(segment)));
+        self.unflushed = by_device.collect();
     }
 
     /// Lets a segment go once nobody has it any more.

@@ -114,14 +114,15 @@ impl Volume {
         check_range(look.bytes, offset, bytes).map(|()| look)
     }
 
-    /// Checks that a range can be written.
-    fn check_write(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+    /// Checks that a range can be written; returns what has been written to the volume.
+    fn check_write(&self, offset: u64, bytes: u64) -> Result<Arc<Activity>, Error> {
         if let Some(snapshot) = self.snapshot() {
             self.check(offset, bytes)?;
             return Err(Error::ReadOnly(format!("{}@{snapshot}", self.name()?)));
         }
-        let written = self.inner.catalog.read().written(self.number, self.writer)?;
-        check_range(written.bytes, offset, bytes)
+        let catalog = self.inner.catalog.read();
+        check_range(catalog.written(self.number, self.writer)?.bytes, offset, bytes)?;
+        catalog.activity(self.number).map(Arc::clone)
     }
 
     /// Whether it can only be read, because it shows a moment in the past, or by its settings.
@@ -130,7 +131,7 @@ impl Volume {
     /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
     pub fn is_read_only(&self) -> Result<bool, Error> {
         match self.check_write(0, 0) {
-            Ok(()) => Ok(false),
+            Ok(_) => Ok(false),
             Err(Error::ReadOnly(_)) => Ok(true),
             Err(error) => Err(error),
         }
@@ -249,10 +250,9 @@ impl Volume {
     /// which the range has its old or its new content, block by block, once the store is open
     /// again.
     pub fn write(&self, offset: u64, data: &[u8], acknowledge: Acknowledge) -> Result<(), Error> {
-        self.check_write(offset, data.len() as u64)?;
+        let activity = self.check_write(offset, data.len() as u64)?;
         let blocks = blocks_of(offset, data.len() as u64);
         let whole_bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
-        let activity = self.inner.activity(self.number)?;
         if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
             let _beside_others = activity.partial.read();
             self.write_blocks(blocks, data)?;
@@ -271,7 +271,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`].
     pub fn zero(&self, offset: u64, bytes: u64, acknowledge: Acknowledge) -> Result<(), Error> {
-        self.check_write(offset, bytes)?;
+        let activity = self.check_write(offset, bytes)?;
         let (end, first) = (offset + bytes, offset.next_multiple_of(BLOCK_BYTES));
         let last = end / BLOCK_BYTES * BLOCK_BYTES;
         if first >= last {
@@ -285,7 +285,6 @@ impl Volume {
             self.write(last, &vec![0; (end - last) as usize], Acknowledge::Written)?;
         }
         let blocks = first / BLOCK_BYTES..last / BLOCK_BYTES;
-        let activity = self.inner.activity(self.number)?;
         let beside_others = activity.partial.read();
         self.inner.with_room(|| self.zero_blocks(blocks.clone()))?;
         drop(beside_others);
