@@ -90,6 +90,14 @@ pub fn key(branch: Branch, span: Span, stamp: Stamp) -> [u8; KEY_BYTES] {
     key
 }
 
+/// The first key behind all entries of a span.
+#[must_use]
+pub fn end_of(branch: Branch, span: Span) -> Vec<u8> {
+    let mut end = key(branch, span, Stamp(0)).to_vec();
+    end.push(0);
+    end
+}
+
 /// The keys of all entries of a branch about these chunks, longer spans excepted: from the first
 /// key to below the second one.
 #[must_use]

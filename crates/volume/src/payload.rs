@@ -302,7 +302,7 @@ impl Payload {
         });
         let unused: Vec<Physical> = rest.chain(state.unused.iter().copied()).collect();
         let mut batch = self.store.batch();
-        let burial = state.bury(&unused, self, &mut batch);
+        let burial = state.bury(unused.iter().copied(), self, &mut batch);
         let (dead, living) = (Slots::none(self.slots_per_home), self.slots_per_home);
         let parts = vec![Part { segment: Arc::clone(&segment), base: 0, present: None }];
         let home = Home { parts, dead, living };
@@ -346,11 +346,7 @@ impl Payload {
     }
 
     /// Adds to a batch that no one needs these slots; see [`State::end_burial`].
-    pub fn bury<'a>(
-        &self,
-        slots: impl IntoIterator<Item = &'a Physical>,
-        batch: &mut Batch,
-    ) -> Burial {
+    pub fn bury(&self, slots: impl IntoIterator<Item = Physical>, batch: &mut Batch) -> Burial {
         self.state.lock().bury(slots, self, batch)
     }
 
@@ -364,7 +360,7 @@ impl Payload {
         let others: Vec<Physical> =
             slots.filter(|slot| *slot >= from && !needed.contains(slot)).collect();
         let mut batch = self.store.batch();
-        let burial = state.bury(&others, self, &mut batch);
+        let burial = state.bury(others, self, &mut batch);
         batch.commit(Durability::Relaxed)?;
         state.end_burial(burial);
         Ok(())
@@ -498,9 +494,9 @@ impl State {
     }
 
     /// Adds to a batch that no one needs these slots.
-    fn bury<'a>(
+    fn bury(
         &self,
-        slots: impl IntoIterator<Item = &'a Physical>,
+        slots: impl IntoIterator<Item = Physical>,
         payload: &Payload,
         batch: &mut Batch,
     ) -> Burial {

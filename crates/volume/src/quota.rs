@@ -170,12 +170,12 @@ impl Catalog {
         for (branch, trim) in trims {
             // The volume may have been deleted.
             let Some((number, _)) = self.owner(*branch) else { continue };
-            let is_new = |slot: &&Physical| {
+            let is_new = |slot: &Physical| {
                 let none = || Slots::none(self.format.slots_per_home);
                 burial.get(&slot.home).is_some_and(|dying| dying.has(slot.slot))
                     && counted.entry(slot.home).or_insert_with(none).add(slot.slot)
             };
-            *dead.entry(number).or_default() += trim.dead.iter().filter(is_new).count() as u64;
+            *dead.entry(number).or_default() += trim.dead().filter(is_new).count() as u64;
         }
         for (number, blocks) in &dead {
             self.activities[number].used.declare(-(*blocks as i64), batch);

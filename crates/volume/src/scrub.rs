@@ -26,7 +26,7 @@ use crate::looks::Rows;
 use crate::payload::{Place, Slot};
 use crate::rows::{Key, VolumeRow};
 use crate::trim::BranchNeeds;
-use crate::versions::{Seen, Versions};
+use crate::versions::{Seen, Trim, Versions};
 use crate::volumes::{CHUNKS_MAX, Inner, Volumes};
 use crate::walks::CHUNKS_PER_STEP;
 
@@ -439,7 +439,8 @@ impl Inner {
             let entries = &chunks.iter().find(is_it).expect("it was found there").entries;
             let long_zeros = self.trimming.zeros.read().over(branch, number);
             let versions = Versions { chunk: number, entries, long_zeros: &long_zeros };
-            let dead = versions.trim(kept, needs.until, *has_parent).dead;
+            let trims = versions.trim(kept, needs.until, *has_parent);
+            let dead: BTreeSet<Physical> = trims.iter().flat_map(Trim::dead).collect();
             found.retain(|found| !dead.contains(&found.slot));
             found.sort_by_key(|found| (found.stamp, found.block));
             for found in found {

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 
 use upsweep::Scan;
 
-use crate::address::{Branch, CHUNK_BLOCKS, Stamp, chunk_of};
+use crate::address::{Branch, CHUNK_BLOCKS, Span, Stamp, chunk_of};
 use crate::entry::{self, Entry};
 use crate::error::Error;
 use crate::versions::{Seen, Versions};
@@ -50,7 +50,34 @@ impl Sight {
 /// The entries of one chunk of a branch after another, long spans excepted.
 pub struct Chunks {
     scan: Scan,
+    /// Only the last entry of each span at or before this moment.
+    seen_at: Option<Stamp>,
+    /// The span of which that has been found.
+    seen: Option<Span>,
     next: Option<(u64, Entry)>,
+}
+
+impl Chunks {
+    /// The next entry. Whatever the number of those that are not wanted, they are passed over.
+    fn entry(&mut self) -> Result<Option<Entry>, Error> {
+        while let Some(record) = self.scan.next() {
+            let (key, value) = record?;
+            let (branch, entry) = entry::decode(&key, &value).map_err(malformed)?;
+            match self.seen_at {
+                Some(_) if self.seen == Some(entry.span) => {
+                    self.scan.skip_to(&entry::end_of(branch, entry.span));
+                }
+                Some(at) if entry.stamp > at => {
+                    self.scan.skip_to(&entry::key(branch, entry.span, at));
+                }
+                _ => {
+                    self.seen = Some(entry.span);
+                    return Ok(Some(entry));
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Iterator for Chunks {
@@ -59,11 +86,7 @@ impl Iterator for Chunks {
     fn next(&mut self) -> Option<Self::Item> {
         let mut chunk: Option<(u64, Vec<Entry>)> =
             self.next.take().map(|(chunk, entry)| (chunk, vec![entry]));
-        for record in &mut self.scan {
-            let entry = record.map_err(Error::from).and_then(|(key, value)| {
-                let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-                Ok(entry)
-            });
+        while let Some(entry) = self.entry().transpose() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
@@ -86,7 +109,13 @@ impl Inner {
     /// The entries of a branch about these chunks, long spans excepted.
     pub fn chunks(&self, branch: Branch, chunks: RangeInclusive<u64>) -> Chunks {
         let [from, to] = entry::keys_of_chunks(branch, chunks);
-        Chunks { scan: self.map.scan(from..to), next: None }
+        Chunks { scan: self.map.scan(from..to), seen_at: None, seen: None, next: None }
+    }
+
+    /// As [`Inner::chunks`], those that may be seen at a moment: of each span the last one at or
+    /// before it. Cost: a look-up for the others of a span, however many these are.
+    fn chunks_at(&self, branch: Branch, chunks: RangeInclusive<u64>, at: Stamp) -> Chunks {
+        Chunks { seen_at: Some(at), ..self.chunks(branch, chunks) }
     }
 
     /// What blocks are that are seen through a line of branches. It reads parents only as far as
@@ -98,7 +127,7 @@ impl Inner {
         }
         let range = chunk_of(blocks.start)..=chunk_of(blocks.end - 1);
         for (depth, (branch, at)) in line.iter().enumerate() {
-            for chunk in self.chunks(*branch, range.clone()) {
+            for chunk in self.chunks_at(*branch, range.clone(), *at) {
                 let (chunk, entries) = chunk?;
                 let known = sight.chunks.entry(chunk).or_insert([ABSENT; CHUNK_BLOCKS as usize]);
                 let hidden = self.hidden(&line[..depth], chunk);
@@ -137,7 +166,8 @@ impl Inner {
     ) -> Result<u64, Error> {
         let mut end = *chunks.end();
         for branch in branches {
-            let of_branch = self.chunks(branch, *chunks.start()..=end);
+            // As it is now: that has all chunks, and few entries of each.
+            let of_branch = self.chunks_at(branch, *chunks.start()..=end, Stamp::NOW);
             if let Some(last) = of_branch.take(CHUNKS_TOGETHER).nth(CHUNKS_TOGETHER - 1) {
                 end = last?.0;
             }

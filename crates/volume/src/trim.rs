@@ -12,12 +12,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use upsweep::layers::engine::block_format::BlockFormat;
 use upsweep::layers::runtime::{BlockVisitor, VisitedBlock};
 
 use crate::address::{Branch, Stamp};
-use crate::entry::{self, Entry};
+use crate::entry::{self, Content, Entry};
 use crate::stamps::Stamps;
 use crate::versions::{Kept, Trim, Versions};
 use crate::zeros::LongZeros;
@@ -43,8 +43,12 @@ pub struct BranchNeeds {
     pub has_parent: bool,
 }
 
-/// What can be trimmed of one branch.
+/// What can be trimmed of entries.
 pub type Trims = Vec<(Branch, Trim)>;
+
+/// Most entries of a chunk that are compared with each other. Of a chunk that has more, each is
+/// compared with the next one of its span at least, which is what supersedes it most often.
+const COMPARED_MAX: usize = 1 << 14;
 
 /// Collects the entries of one chunk after another, in the order of the map, and what can be
 /// trimmed of them. It may miss entries of the first and the last chunk.
@@ -52,66 +56,88 @@ pub struct Trimmer<'a> {
     needs: &'a Needs,
     /// Someone looks at moments from here on, of any branch.
     looks: Stamp,
-    zeros: &'a LongZeros,
+    zeros: &'a RwLock<LongZeros>,
     chunk: Option<(Branch, u64)>,
-    /// No entries are missing.
+    /// No entries are missing at the ends.
     is_whole: bool,
-    /// Otherwise those of that chunk may be.
+    /// Entries of that chunk may be missing.
     is_partial: bool,
     entries: Vec<Entry>,
+    /// The first moment of payload that stays.
+    oldest: Stamp,
     trims: Trims,
 }
 
 impl<'a> Trimmer<'a> {
     /// One that has seen nothing. Someone looks at moments from `looks` on, of any branch.
-    pub fn new(needs: &'a Needs, looks: Stamp, zeros: &'a LongZeros) -> Self {
+    pub fn new(needs: &'a Needs, looks: Stamp, zeros: &'a RwLock<LongZeros>) -> Self {
         let (entries, trims) = (Vec::new(), Vec::new());
-        let (chunk, is_whole, is_partial) = (None, false, true);
-        Self { needs, looks, zeros, chunk, is_whole, is_partial, entries, trims }
+        let (chunk, is_whole, is_partial, oldest) = (None, false, true, Stamp::NOW);
+        Self { needs, looks, zeros, chunk, is_whole, is_partial, entries, oldest, trims }
     }
 
     /// As [`Trimmer::new`], for whole chunks only.
-    pub fn whole(needs: &'a Needs, looks: Stamp, zeros: &'a LongZeros) -> Self {
-        Self { is_whole: true, ..Self::new(needs, looks, zeros) }
+    pub fn whole(needs: &'a Needs, looks: Stamp, zeros: &'a RwLock<LongZeros>) -> Self {
+        Self { is_whole: true, is_partial: false, ..Self::new(needs, looks, zeros) }
     }
 
-    /// Takes the next record of the map; what is no entry is left alone.
-    pub fn see(&mut self, key: &[u8], value: &[u8]) {
-        let Ok((branch, entry)) = entry::decode(key, value) else { return };
+    /// Takes the next entry of the map.
+    pub fn see(&mut self, branch: Branch, entry: Entry) {
         let Some(chunk) = entry::chunk_of_span(entry.span) else { return };
         if self.chunk != Some((branch, chunk)) {
-            let is_first = self.chunk.is_none();
-            self.end_chunk(self.is_partial);
-            (self.chunk, self.is_partial) = (Some((branch, chunk)), is_first);
+            let is_partial = self.chunk.is_none() && !self.is_whole;
+            self.end_chunk();
+            (self.chunk, self.is_partial) = (Some((branch, chunk)), is_partial);
+        }
+        if self.entries.len() == COMPARED_MAX {
+            self.is_partial = true;
+            let last = self.entries.last().cloned();
+            self.compare();
+            self.entries.extend(last);
         }
         self.entries.push(entry);
     }
 
-    /// Ends a chunk. Where entries may be missing, zeros that hide one of them have to stay, as if
-    /// it were one of a parent.
-    fn end_chunk(&mut self, is_partial: bool) {
+    fn end_chunk(&mut self) {
+        self.compare();
+        self.chunk = None;
+    }
+
+    /// Compares the entries of a chunk. Where some may be missing, zeros that hide one of them have
+    /// to stay, as if it were one of a parent.
+    fn compare(&mut self) {
         let entries = std::mem::take(&mut self.entries);
-        let Some((branch, chunk)) = self.chunk.take() else { return };
+        let Some((branch, chunk)) = self.chunk else { return };
         let Some(BranchNeeds { kept, has_parent }) = self.needs.branches.get(&branch) else {
             return;
         };
-        let long_zeros = self.zeros.over(branch, chunk);
+        let long_zeros = self.zeros.read().over(branch, chunk);
         let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
-        let is_partial = is_partial && !self.is_whole;
         let kept = match self.looks {
             Stamp::NOW => Cow::Borrowed(kept),
             from => Cow::Owned(kept.and_from(from)),
         };
-        let trim = versions.trim(&kept, self.needs.until, *has_parent || is_partial);
-        if !trim.entries.is_empty() || !trim.dead.is_empty() {
-            self.trims.push((branch, trim));
+        let trims = versions.trim(&kept, self.needs.until, *has_parent || self.is_partial);
+        for (entry, trim) in entries.iter().zip(trims) {
+            if !trim.is_none() {
+                self.trims.push((branch, trim));
+            }
+            if !trim.is_gone && entry.content != Content::Zero {
+                self.oldest = self.oldest.min(entry.stamp);
+            }
         }
     }
 
-    /// What can be trimmed.
-    pub fn end(mut self) -> Trims {
-        self.end_chunk(true);
-        self.trims
+    /// What can be trimmed of entries that were seen since this was last asked for.
+    pub fn take(&mut self) -> Trims {
+        std::mem::take(&mut self.trims)
+    }
+
+    /// The rest of what can be trimmed, and the first moment of payload that stays.
+    pub fn end(mut self) -> (Trims, Stamp) {
+        self.is_partial |= !self.is_whole;
+        self.end_chunk();
+        (self.trims, self.oldest)
     }
 }
 
@@ -128,28 +154,29 @@ pub struct Visitor {
 #[derive(Default)]
 pub struct Shared {
     pub needs: Mutex<Arc<Needs>>,
-    pub zeros: parking_lot::RwLock<LongZeros>,
+    pub zeros: RwLock<LongZeros>,
     /// What the visitor has found.
     pub found: Mutex<Trims>,
 }
 
-/// Most chunks that wait to be trimmed; others are found again when their block is next swept.
+/// Most entries that wait to be trimmed; others are found again when their block is next swept.
 const FOUND_MAX: usize = 1 << 16;
 
 impl BlockVisitor for Visitor {
     fn visit(&self, block: &VisitedBlock<'_>) {
         let needs = Arc::clone(&self.shared.needs.lock());
-        let zeros = self.shared.zeros.read();
-        let mut trimmer = Trimmer::new(&needs, self.stamps.first_look(), &zeros);
+        let mut trimmer = Trimmer::new(&needs, self.stamps.first_look(), &self.shared.zeros);
         let seen = self.format.for_each(block.key, block.body, &mut |key, value| {
-            trimmer.see(key, value.bytes);
+            // What is no entry is left alone.
+            if let Ok((branch, entry)) = entry::decode(key, value.bytes) {
+                trimmer.see(branch, entry);
+            }
         });
         // The sweep reports a block that it cannot read.
         if seen.is_err() {
             return;
         }
-        let trims = trimmer.end();
-        drop(zeros);
+        let (trims, _) = trimmer.end();
         let mut found = self.shared.found.lock();
         let room = FOUND_MAX.saturating_sub(found.len());
         found.extend(trims.into_iter().take(room));

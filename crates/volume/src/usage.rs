@@ -212,7 +212,8 @@ impl Inner {
             let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
             let kepts = [now].into_iter().chain(others.iter().map(|case| &case.kept));
             for (dead, kept) in count.dead.iter_mut().zip(kepts) {
-                *dead += versions.trim(kept, until, has_parent).dead.len() as u64;
+                let trims = versions.trim(kept, until, has_parent);
+                *dead += trims.iter().map(|trim| trim.dead().count() as u64).sum::<u64>();
             }
         }
         Ok(count)

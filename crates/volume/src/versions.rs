@@ -67,14 +67,34 @@ pub struct Versions<'a> {
     pub long_zeros: &'a [Stamp],
 }
 
-/// What can be deleted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What can be deleted of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
-    /// Entries that no one needs, by span and stamp.
-    pub entries: Vec<(Span, Stamp)>,
-    /// Slots that no one needs: those of these entries, and of others that are needed for some of
-    /// their blocks only. Some may be known to be dead.
-    pub dead: Vec<Physical>,
+    /// Of the entry.
+    pub span: Span,
+    /// Of the entry.
+    pub stamp: Stamp,
+    /// No one needs it: otherwise it stays.
+    pub is_gone: bool,
+    /// Its first slot.
+    first: Option<Physical>,
+    /// Its slots that no one needs, as bits.
+    dead: u16,
+}
+
+impl Trim {
+    /// Whether nothing can be deleted.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        !self.is_gone && self.dead == 0
+    }
+
+    /// Its slots that no one needs: all of them if it is gone. Some may be known to be dead.
+    pub fn dead(&self) -> impl Iterator<Item = Physical> + use<> {
+        let dead = self.dead;
+        let numbers = move || (0..BLOCKS as u16).filter(move |nth| dead & 1 << nth != 0);
+        self.first.into_iter().flat_map(move |first| numbers().map(move |nth| first.plus(nth)))
+    }
 }
 
 /// The blocks of a chunk that are in a span, as numbers in the chunk.
@@ -100,11 +120,11 @@ impl Versions<'_> {
         seen.map(|(_, seen)| seen)
     }
 
-    /// What can be deleted without a change at any moment that is kept. Entries after `settled`
-    /// supersede nothing yet, and stay. `has_parent`: whether a block without versions is that of a
-    /// parent, instead of zero.
+    /// What can be deleted of each entry without a change at any moment that is kept. Entries after
+    /// `settled` supersede nothing yet, and stay. `has_parent`: whether a block without versions is
+    /// that of a parent, instead of zero.
     #[must_use]
-    pub fn trim(&self, kept: &Kept, settled: Stamp, has_parent: bool) -> Trim {
+    pub fn trim(&self, kept: &Kept, settled: Stamp, has_parent: bool) -> Vec<Trim> {
         let mut needed: Vec<u16> = vec![0; self.entries.len()];
         for block in 0..BLOCKS {
             let covers = |entry: &&Entry| blocks_in(entry.span, self.chunk).contains(&block);
@@ -124,18 +144,18 @@ impl Versions<'_> {
         if !has_parent {
             self.drop_first_zeros(settled, &mut needed);
         }
-        let mut trim = Trim::default();
-        for (entry, needed) in self.entries.iter().zip(needed) {
-            if needed == 0 {
-                trim.entries.push((entry.span, entry.stamp));
+        let trim = |(entry, needed): (&Entry, u16)| {
+            let Entry { span, stamp, .. } = *entry;
+            let (is_gone, mut dead, mut first) = (needed == 0, 0, None);
+            if let Content::Payload { first: slot, .. } = &entry.content {
+                let blocks = blocks_in(span, self.chunk).enumerate();
+                let unneeded = blocks.filter(|(_, block)| needed & 1 << block == 0);
+                dead = unneeded.fold(0, |dead, (nth, _)| dead | 1 << nth);
+                first = Some(*slot);
             }
-            if let Content::Payload { first, .. } = &entry.content {
-                let blocks = blocks_in(entry.span, self.chunk).enumerate();
-                let dead = blocks.filter(|(_, block)| needed & 1 << block == 0);
-                trim.dead.extend(dead.map(|(nth, _)| first.plus(nth as u16)));
-            }
-        }
-        trim
+            Trim { span, stamp, is_gone, first, dead }
+        };
+        self.entries.iter().zip(needed).map(trim).collect()
     }
 
     /// Zeros before which there is no payload that stays need not be said.
@@ -190,6 +210,15 @@ mod tests {
         let checksums = (0..blocks).map(|block| block as u32).collect();
         let content = if is_zero { Content::Zero } else { Content::Payload { first, checksums } };
         Entry { span: span(place), stamp: Stamp(stamp), content }
+    }
+
+    fn gone(trims: &[Trim]) -> Vec<(Span, Stamp)> {
+        let gone = trims.iter().filter(|trim| trim.is_gone);
+        gone.map(|trim| (trim.span, trim.stamp)).collect()
+    }
+
+    fn all_dead(trims: &[Trim]) -> Vec<Physical> {
+        trims.iter().flat_map(Trim::dead).collect()
     }
 
     /// Entries with different stamps, and some long zeros between.
@@ -256,7 +285,7 @@ mod tests {
         let trim = |moments: &[u64], settled| {
             let moments = moments.iter().map(|moment| (*moment, *moment)).chain([NOW]);
             let kept = kept(&moments.collect::<Vec<_>>());
-            versions.trim(&kept, Stamp(settled), false).entries
+            gone(&versions.trim(&kept, Stamp(settled), false))
         };
         assert_eq!(trim(&[], 30), [(span(3), Stamp(10))]);
         assert_eq!(trim(&[9, 20], 30), [(span(3), Stamp(10))]);
@@ -264,7 +293,7 @@ mod tests {
         assert_eq!(trim(&[19], 30), []);
         assert_eq!(trim(&[], 19), [], "the next one may be lost in a power cut");
         let unseen = kept(&[(15, 15)]);
-        assert_eq!(versions.trim(&unseen, Stamp(30), false).entries, [(span(3), Stamp(20))]);
+        assert_eq!(gone(&versions.trim(&unseen, Stamp(30), false)), [(span(3), Stamp(20))]);
     }
 
     #[test]
@@ -273,7 +302,7 @@ mod tests {
         let versions = Versions { chunk: CHUNK, entries: &entries, long_zeros: &[] };
         let trim = versions.trim(&kept(&[NOW]), Stamp(30), false);
         let dead = |slot| Physical { home: 10, slot };
-        assert_eq!(trim, Trim { entries: Vec::new(), dead: vec![dead(3), dead(5)] });
+        assert_eq!((gone(&trim), all_dead(&trim)), (Vec::new(), vec![dead(3), dead(5)]));
     }
 
     proptest! {
@@ -286,15 +315,16 @@ mod tests {
         ) {
             let versions = Versions { chunk: CHUNK, entries: &entries, long_zeros: &long_zeros };
             let trim = versions.trim(&kept, Stamp(settled), has_parent);
-            let gone = |entry: &Entry| trim.entries.contains(&(entry.span, entry.stamp));
-            let left: Vec<Entry> = entries.iter().filter(|entry| !gone(entry)).cloned().collect();
+            let dead = all_dead(&trim);
+            let left = entries.iter().zip(&trim).filter(|(_, trim)| !trim.is_gone);
+            let left: Vec<Entry> = left.map(|(entry, _)| entry).cloned().collect();
             let after = Versions { chunk: CHUNK, entries: &left, long_zeros: &long_zeros };
             for moment in looked_at(&kept) {
                 let (was, is) = (versions.at(moment), after.at(moment));
                 prop_assert_eq!(or_zero(was, has_parent), or_zero(is, has_parent), "at {}", moment);
                 for seen in is {
                     if let Seen::Slot(slot, _) = seen {
-                        prop_assert!(!trim.dead.contains(&slot), "{:?} at {}", slot, moment);
+                        prop_assert!(!dead.contains(&slot), "{:?} at {}", slot, moment);
                     }
                 }
             }
@@ -330,15 +360,15 @@ mod tests {
                     _ => None,
                 }));
             }
-            for entry in &entries {
+            let dead = all_dead(&trim);
+            for (entry, Trim { is_gone, .. }) in entries.iter().zip(&trim) {
                 let Content::Payload { first, checksums } = &entry.content else { continue };
                 for slot in (0..checksums.len()).map(|nth| first.plus(nth as u16)) {
-                    prop_assert_eq!(trim.dead.contains(&slot), !seen.contains(&slot), "{:?}", slot);
+                    prop_assert_eq!(dead.contains(&slot), !seen.contains(&slot), "{:?}", slot);
                 }
-                let is_gone = trim.entries.contains(&(entry.span, entry.stamp));
                 let mut slots = (0..checksums.len()).map(|nth| first.plus(nth as u16));
                 let is_seen = slots.any(|slot| seen.contains(&slot));
-                prop_assert_eq!(is_gone, !is_seen);
+                prop_assert_eq!(*is_gone, !is_seen);
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::rows::{
 };
 use crate::stamps::Stamps;
 use crate::trim::{self, Needs, Trims, Visitor};
+use crate::versions::Trim;
 use crate::volume::{OfSnapshot, Volume};
 use crate::walks::ZeroWalk;
 
@@ -27,8 +28,8 @@ use crate::walks::ZeroWalk;
 pub const TABLES: &str = "volumes/";
 /// The table of the map.
 pub const MAP: &str = "volumes/map";
-/// Chunks whose versions are trimmed in one record.
-const TRIMS_PER_RECORD: usize = 64;
+/// Entries that are trimmed in one record.
+const TRIMS_PER_RECORD: usize = 256;
 /// Chunks of the largest volume.
 pub const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
 /// Slots of a home: 4 MiB.
@@ -641,17 +642,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Trims some chunks in one record.
+    /// Trims some entries in one record.
     fn trim_together(&self, trims: &Trims) -> Result<(), Error> {
         let mut batch = self.store.batch();
-        for (branch, trim) in trims {
-            for (span, stamp) in &trim.entries {
-                batch.delete(&self.map, &entry::key(*branch, *span, *stamp));
-            }
+        for (branch, Trim { span, stamp, .. }) in trims.iter().filter(|(_, trim)| trim.is_gone) {
+            batch.delete(&self.map, &entry::key(*branch, *span, *stamp));
         }
-        let dead = trims.iter().flat_map(|(_, trim)| &trim.dead);
+        let dead = trims.iter().flat_map(|(_, trim)| trim.dead());
         let burial = self.payload.bury(dead, &mut batch);
-        if burial.is_empty() && trims.iter().all(|(_, trim)| trim.entries.is_empty()) {
+        if burial.is_empty() && trims.iter().all(|(_, trim)| !trim.is_gone) {
             return Ok(());
         }
         // A volume that is deleted meanwhile must not be counted again.

@@ -2,7 +2,6 @@
 //! volume made needless, and what is under long spans of zeros. The sweep shows only blocks of the
 //! map that have changed, and a span of zeros is one entry, far from those that it supersedes.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -10,15 +9,17 @@ use upsweep::{Batch, Durability};
 
 use crate::address::{Branch, CHUNK_LEVEL, Span, Stamp, chunk_of};
 use crate::catalog::Catalog;
-use crate::entry::{self, Content, Entry};
+use crate::entry::{self, Entry};
 use crate::error::Error;
 use crate::rows::Key;
-use crate::trim::{Trimmer, Trims};
+use crate::trim::Trimmer;
 use crate::versions::Kept;
 use crate::volumes::{CHUNKS_MAX, Inner, malformed};
 
 /// Chunks that a step of a walk looks at.
 pub const CHUNKS_PER_STEP: usize = 1000;
+/// A step ends with the chunk with which it has looked at so many entries.
+const ENTRIES_PER_STEP: usize = 1 << 15;
 
 /// A long span of zeros under which there may be something to trim. Those of before are known again
 /// at the next open, from the map.
@@ -123,40 +124,40 @@ impl Inner {
     }
 
     /// Trims the first of these chunks of a branch that have entries. Returns the chunk from which
-    /// on to continue, and the entries that stay.
+    /// on to continue, and the first moment of payload that stays. Cost: memory for
+    /// [`COMPARED_MAX`](crate::trim) entries, whatever a chunk has.
     fn trim_chunks(
         &self,
         branch: Branch,
         chunks: RangeInclusive<u64>,
         is_abandoned: bool,
-    ) -> Result<(Option<u64>, Vec<Entry>), Error> {
+    ) -> Result<(Option<u64>, Stamp), Error> {
         let needs = Arc::clone(&self.trimming.needs.lock());
         // In this order: who begins to look later looks at what is later than these.
         let looks = if is_abandoned { Stamp::NOW } else { self.stamps.first_look() };
+        let mut trimmer = Trimmer::whole(&needs, looks, &self.trimming.zeros);
         let [from, to] = entry::keys_of_chunks(branch, chunks);
-        let (mut records, mut entries) = (Vec::new(), Vec::new());
-        let (mut seen, mut next) = (BTreeSet::new(), None);
+        let (mut last, mut seen_chunks, mut seen, mut next) = (None, 0, 0, None);
         for record in self.map.scan(from..to) {
             let (key, value) = record?;
             let (_, entry) = entry::decode(&key, &value).map_err(malformed)?;
-            let chunk = entry::chunk_of_span(entry.span).unwrap_or(CHUNKS_MAX);
-            if seen.insert(chunk) && seen.len() > CHUNKS_PER_STEP {
-                next = Some(chunk);
-                break;
+            let chunk = entry::chunk_of_span(entry.span);
+            if last != chunk {
+                if seen_chunks == CHUNKS_PER_STEP || seen >= ENTRIES_PER_STEP {
+                    next = chunk;
+                    break;
+                }
+                (last, seen_chunks) = (chunk, seen_chunks + 1);
             }
-            records.push((key, value));
-            entries.push(entry);
+            seen += 1;
+            trimmer.see(branch, entry);
+            if seen.is_multiple_of(ENTRIES_PER_STEP) {
+                self.trim(trimmer.take())?;
+            }
         }
-        let zeros = self.trimming.zeros.read();
-        let mut trimmer = Trimmer::whole(&needs, looks, &zeros);
-        records.iter().for_each(|(key, value)| trimmer.see(key, value));
-        let trims: Trims = trimmer.end();
-        drop(zeros);
-        let gone: BTreeSet<(Span, Stamp)> =
-            trims.iter().flat_map(|(_, trim)| trim.entries.iter().copied()).collect();
-        entries.retain(|entry| !gone.contains(&(entry.span, entry.stamp)));
+        let (trims, oldest) = trimmer.end();
         self.trim(trims)?;
-        Ok((next, entries))
+        Ok((next, oldest))
     }
 
     /// Records how far a walk has come, unless something has begun it anew.
@@ -235,9 +236,8 @@ impl Inner {
             return Ok(Step::Later);
         }
         let last = chunk_of(span.blocks().end - 1);
-        let (next, stay) = self.trim_chunks(branch, next..=last, false)?;
-        let is_hidden = |entry: &Entry| entry.stamp < stamp && entry.content != Content::Zero;
-        let hides = hides || stay.iter().any(is_hidden);
+        let (next, oldest) = self.trim_chunks(branch, next..=last, false)?;
+        let hides = hides || oldest < stamp;
         if let Some(next) = next {
             return Ok(Step::On(ZeroWalk { next, hides, ..walk }));
         }

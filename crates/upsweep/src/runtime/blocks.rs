@@ -20,6 +20,8 @@ pub struct Blocks {
     space: SpaceId,
     /// Known once the first block was looked up.
     routing: Option<Routing>,
+    /// What comes next is the first block of the range, which may be a part of one.
+    is_first: bool,
     /// The first position that was not shown.
     from: Vec<u8>,
     /// The first position behind those; `None` if unbounded.
@@ -38,7 +40,7 @@ impl Blocks {
     ) -> Self {
         let is_over = to.as_ref().is_some_and(|to| *to <= from);
         let (front, back) = (Scan::new(space, false), Scan::new(space, true));
-        Self { blocks, space, routing: None, from, to, is_over, front, back }
+        Self { blocks, space, routing: None, is_first: true, from, to, is_over, front, back }
     }
 
     /// A view of any block on behalf of this scan: as [`BlockStore::view`], but once the scan reads
@@ -54,6 +56,15 @@ impl Blocks {
         })
     }
 
+    /// Passes over all blocks below a position.
+    pub fn skip_to(&mut self, position: &[u8]) {
+        if *self.from < *position {
+            self.from = position.to_vec();
+            self.is_first = true;
+            self.is_over |= self.to.as_deref().is_some_and(|to| to <= position);
+        }
+    }
+
     fn routing(&mut self) -> Result<Routing, Error> {
         if let Some(routing) = self.routing {
             return Ok(routing);
@@ -64,7 +75,7 @@ impl Blocks {
 
     /// The next block from the low end.
     fn first(&mut self) -> Result<Option<View>, Error> {
-        let is_first = self.routing.is_none();
+        let is_first = std::mem::take(&mut self.is_first);
         let is_ordered = self.routing()? == Routing::Ordered;
         let from = self.from.clone();
         let wanted = match &self.to {

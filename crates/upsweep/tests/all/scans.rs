@@ -3,9 +3,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
 
 use crate::gate::gated;
 use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
@@ -95,9 +97,12 @@ fn a_few_records_are_read_without_reading_ahead() {
     assert_eq!(table.iter().take(20).count(), 20);
     assert_eq!(table.iter().rev().take(20).count(), 20);
     assert_eq!(table.scan(key(5000)..key(5010)).count(), 10);
+    let mut skipping = table.iter();
+    skipping.skip_to(&key(7000));
+    assert_eq!(skipping.next().map(|record| record.expect("readable").0), Some(key(7000).to_vec()));
     let found = store.metrics();
     assert_eq!(found.scan_read_bytes_total, 0);
-    assert!(found.query_reads_total <= 6, "{} reads", found.query_reads_total);
+    assert!(found.query_reads_total <= 8, "{} reads", found.query_reads_total);
     // Somewhat more records are not worth megabytes.
     assert_eq!(table.iter().take(500).count(), 500);
     let read_ahead = store.metrics().scan_read_bytes_total;
@@ -253,5 +258,69 @@ fn a_scan_that_waits_for_what_it_reads_ahead_is_told_of_it_and_of_the_end_of_the
         }
         let (shown, is_over) = scanning.join().expect("no panic");
         assert!(is_over && (shown == 10_000) != closes, "{shown} records, closes: {closes}");
+    }
+}
+
+/// What somebody does with a scan.
+#[derive(Clone, Debug)]
+enum Step {
+    Next(usize),
+    NextBack(usize),
+    SkipTo(u32),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let few = prop_oneof![1..4_usize, 50..150_usize];
+    prop_oneof![
+        few.clone().prop_map(Step::Next),
+        few.prop_map(Step::NextBack),
+        (0..1100_u32).prop_map(Step::SkipTo),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_scan_that_skips_shows_what_is_left(
+        present in prop::collection::btree_set(0..1000_u32, 0..700),
+        removed in prop::collection::btree_set(0..1000_u32, 0..200),
+        late in prop::collection::btree_set(0..1000_u32, 0..200),
+        (from, records) in (0..1000_u32, 0..1000_u32),
+        steps in prop::collection::vec(any_step(), 1..12),
+    ) {
+        let store = Store::in_memory().expect("made");
+        let table = store.table("main").expect("made");
+        let put = |numbers: &BTreeSet<u32>| {
+            numbers.iter().for_each(|of| drop(table.put(&key(*of), &[7; 60]).expect("put")));
+        };
+        put(&present);
+        store.sweep().expect("swept");
+        removed.iter().for_each(|of| drop(table.delete(&key(*of)).expect("deleted")));
+        put(&late);
+        let has = |of: &u32| late.contains(of) || present.contains(of) && !removed.contains(of);
+        let mut left: VecDeque<u32> = (from..from + records).filter(has).collect();
+        let number = |record: Option<Result<(Vec<u8>, upsweep::Value), Error>>| {
+            record.map(|record| record.expect("readable").0)
+        };
+        let mut scan = table.scan(key(from)..key(from + records));
+        for step in steps {
+            match step {
+                Step::Next(count) => for _ in 0..count {
+                    let expected = left.pop_front().map(|of| key(of).to_vec());
+                    prop_assert_eq!(number(scan.next()), expected);
+                },
+                Step::NextBack(count) => for _ in 0..count {
+                    let expected = left.pop_back().map(|of| key(of).to_vec());
+                    prop_assert_eq!(number(scan.next_back()), expected);
+                },
+                Step::SkipTo(to) => {
+                    left.retain(|of| *of >= to);
+                    scan.skip_to(&key(to));
+                }
+            }
+        }
+        let rest: Vec<_> = scan.map(|record| record.expect("readable").0).collect();
+        prop_assert_eq!(rest, left.into_iter().map(|of| key(of).to_vec()).collect::<Vec<_>>());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A scan goes over the [blocks](crate::runtime::Blocks) of its range from both ends and holds, per
 //! end, the rest of one block. It pins nothing, so it neither blocks the sweep nor is a snapshot:
-//! every block is as it was when the scan read it.
+//! every block is as it was when the scan read it. Of the block at which it begins, or to which it
+//! has skipped, it takes a few records first: many scans need no more.
 
 use std::collections::VecDeque;
 
@@ -23,6 +24,9 @@ pub(super) fn successor(position: &[u8]) -> Vec<u8> {
     next
 }
 
+/// Records that a scan takes first of the block at which it begins.
+const RECORDS_FIRST: usize = 64;
+
 /// A record: key and value.
 pub type Record = (Vec<u8>, Value);
 
@@ -30,11 +34,16 @@ pub type Record = (Vec<u8>, Value);
 /// error.
 pub struct Scan<O: Order = ByKey> {
     table: Table<O>,
-    /// Smallest position, and the first one beyond; `None` if unbounded.
+    /// Smallest position that was not taken from the low end, and the first one beyond; `None` if
+    /// unbounded.
     from: Vec<u8>,
     to: Option<Vec<u8>>,
     blocks: Blocks,
     front: VecDeque<Record>,
+    /// The block of which the first records were taken.
+    rest: Option<View>,
+    /// The next block is the first one.
+    is_first: bool,
     back: VecDeque<Record>,
     done: bool,
 }
@@ -43,18 +52,27 @@ impl<O: Order> Scan<O> {
     pub(super) fn new(table: Table<O>, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
         let blocks = table.blocks().blocks(table.space(), &from, to.as_deref());
         let (front, back) = (VecDeque::new(), VecDeque::new());
-        Self { table, from, to, blocks, front, back, done: false }
+        Self { table, from, to, blocks, front, rest: None, is_first: true, back, done: false }
     }
 
-    /// Takes the records of the next block from the low end.
+    /// Takes the next records from the low end: those of a block, or the first ones.
     fn fill_front(&mut self) -> Result<(), Error> {
-        match self.blocks.next().transpose()? {
-            Some(view) => {
-                let mut records = std::mem::take(&mut self.front);
-                self.add(&view, false, &mut records)?;
-                self.front = records;
-            }
-            None => self.done = true,
+        let next = match self.rest.take() {
+            Some(rest) => Some(rest),
+            None => self.blocks.next().transpose()?,
+        };
+        let Some(view) = next else {
+            self.done = true;
+            return Ok(());
+        };
+        let is_first = std::mem::take(&mut self.is_first);
+        let records_max = if is_first { RECORDS_FIRST } else { usize::MAX };
+        let mut records = std::mem::take(&mut self.front);
+        let is_complete = self.add(&view, false, records_max, &mut records)?;
+        self.front = records;
+        if let Some((key, _)) = self.front.back().filter(|_| !is_complete) {
+            self.from = successor(&O::position(key));
+            self.rest = Some(view);
         }
         Ok(())
     }
@@ -64,25 +82,38 @@ impl<O: Order> Scan<O> {
         match self.blocks.next_back().transpose()? {
             Some(view) => {
                 let mut records = std::mem::take(&mut self.back);
-                self.add(&view, true, &mut records)?;
+                self.add(&view, true, usize::MAX, &mut records)?;
                 self.back = records;
             }
+            // What is left of the first block is the last one.
+            None if self.rest.is_some() => self.fill_front()?,
             None => self.done = true,
         }
         Ok(())
     }
 
-    /// Adds the records of a block that are in the range.
-    fn add(&self, view: &View, reverse: bool, records: &mut VecDeque<Record>) -> Result<(), Error> {
+    /// Adds the records of a block that are in the range, at most so many; returns whether these
+    /// are all.
+    fn add(
+        &self,
+        view: &View,
+        reverse: bool,
+        records_max: usize,
+        records: &mut VecDeque<Record>,
+    ) -> Result<bool, Error> {
+        let end = records.len().saturating_add(records_max);
         let body = view.image.as_ref().map(|image| image.body());
         let mut updates = view.updates();
         reader::sort::<O>(&mut updates);
         let (from, to) = (&*self.from, self.to.as_deref());
-        let (records_max, bytes_max) = (usize::MAX, usize::MAX);
-        let request = PageRequest { from, to, reverse, records_max, bytes_max };
+        let (no_max, bytes_max) = (usize::MAX, usize::MAX);
+        let request = PageRequest { from, to, reverse, records_max: no_max, bytes_max };
         let modifiers = self.table.blocks().modifiers();
         let mut failed = None;
         let shown = reader::each::<O>(body, &updates, &modifiers, &request, |record| {
+            if records.len() >= end {
+                return false;
+            }
             let value = match record.value {
                 Lookup::Value { kind, bytes } => Some(Value { kind, bytes: bytes.into_owned() }),
                 Lookup::Absent => None,
@@ -99,8 +130,8 @@ impl<O: Order> Scan<O> {
             }
             true
         });
-        shown.map_err(|reason| self.table.damage(view, &view.low, reason))?;
-        failed.map_or(Ok(()), Err)
+        let is_complete = shown.map_err(|reason| self.table.damage(view, &view.low, reason))?;
+        failed.map_or(Ok(is_complete), Err)
     }
 
     /// A value that lies outside of its block.
@@ -128,9 +159,27 @@ impl<O: Order> Scan<O> {
 
     fn fail(&mut self, error: Error) -> Option<Result<Record, Error>> {
         self.done = true;
+        self.rest = None;
         self.front.clear();
         self.back.clear();
         Some(Err(error))
+    }
+}
+
+impl Scan {
+    /// Goes on at the first record whose key is not below `key`. Cost: that of a new scan from
+    /// there, if the scan has not read that far; blocks between are not read.
+    pub fn skip_to(&mut self, key: &[u8]) {
+        let passed = self.front.partition_point(|(front, _)| &**front < key);
+        self.front.drain(..passed);
+        let left = self.back.partition_point(|(back, _)| &**back >= key);
+        self.back.truncate(left);
+        if *self.from < *key {
+            self.from = key.to_vec();
+        }
+        self.blocks.skip_to(key);
+        self.rest.take_if(|rest| rest.high.as_deref().is_some_and(|high| high <= key));
+        self.is_first = self.front.is_empty();
     }
 }
 
