@@ -8,9 +8,14 @@
 //! are worth a return, and the only ones at which the bytes of a history are known. The older they
 //! are, the fewer stay, so a list of them is short however long the history is.
 //!
+//! A clock that is wrong must not make histories forget everything: the horizon follows the time of
+//! day only so fast. While the clock is behind the last change, times do not tell changes apart,
+//! and only a limit in bytes lets go of any.
+//!
 //! Invariant: the horizon is recorded before anything is trimmed by it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use upsweep::Durability;
 
@@ -32,9 +37,22 @@ const INTERVALS_US: [(u64, u64); 3] =
     [(24 * 3_600_000_000, 3_600_000_000), (3_600_000_000, 60_000_000), (0, 1_000_000)];
 /// The horizon moves in steps of a share of the history.
 const STEPS_PER_HISTORY: u64 = 64;
+/// The horizon follows the time of day so many times as fast as time passes at most: in an hour, a
+/// history forgets a day.
+const PACE_MAX: u64 = 24;
 /// A branch is walked when what was written before the horizon, since the last walk, is at least
 /// this share of what was written after it.
 const WALK_SHARE: u64 = 4;
+
+/// Up to where the horizon of one volume may follow the time of day.
+pub struct Pace {
+    /// The window of the history.
+    window: Option<Duration>,
+    /// A horizon that was right, in microseconds since the Unix epoch.
+    horizon_us: u64,
+    /// When it was, since the store was opened.
+    elapsed: Duration,
+}
 
 /// How far the horizon of one volume moves.
 struct Advance {
@@ -46,14 +64,22 @@ struct Advance {
 
 impl VolumeRow {
     /// Whether it is time to record a flush at `stamp`, with so many bytes written, after `last`.
-    fn is_moment_due(&self, stamp: Stamp, written: u64, last: Option<(Stamp, u64)>) -> bool {
+    fn is_moment_due(
+        &self,
+        stamp: Stamp,
+        written: u64,
+        last: Option<(Stamp, u64)>,
+        now_us: u64,
+    ) -> bool {
         let (last, last_written) = last.unwrap_or((Stamp(self.horizon), 0));
         let since_us = stamp.0.saturating_sub(last.0);
         let window_us = self.history.window.map(|window| window.as_micros() as u64);
         let is_time = window_us.is_some_and(|window| since_us >= window / MOMENTS_PER_HISTORY);
         let bytes = written.saturating_sub(last_written);
         let is_much = self.history.bytes.is_some_and(|most| bytes >= most / MOMENTS_PER_HISTORY);
-        since_us >= BETWEEN_MOMENTS_US && (is_time || is_much)
+        // Stamps that are ahead of the clock say nothing about how long ago they were.
+        let is_ahead = stamp.0 > now_us.saturating_add(BETWEEN_MOMENTS_US);
+        (since_us >= BETWEEN_MOMENTS_US && (is_time || is_much)) || (is_ahead && is_much)
     }
 }
 
@@ -112,7 +138,7 @@ impl Inner {
                 false => (flushed.min(complete), MomentKind::Flush),
             };
             let is_new = known.is_none_or(|(known, _)| known < stamp) && stamp.0 >= row.horizon;
-            if is_new && (is_quiet || row.is_moment_due(stamp, written, known)) {
+            if is_new && (is_quiet || row.is_moment_due(stamp, written, known, now_us)) {
                 let new = MomentRow { written, kind };
                 let kept = catalog.rows.moments_of(*number);
                 let kept = kept.filter(|(stamp, _)| row.horizon <= stamp.0);
@@ -147,13 +173,29 @@ impl Inner {
         Ok(!advances.is_empty())
     }
 
+    /// Up to where the horizon of a volume may follow the time of day now.
+    fn horizon_max(&self, number: u32, row: &VolumeRow, now_us: u64) -> u64 {
+        let (window, elapsed) = (row.history.window, self.store.blocks().elapsed());
+        let mut paces = self.paces.lock();
+        let since = |horizon_us| Pace { window, horizon_us, elapsed };
+        let pace = paces.entry(number).or_insert_with(|| since(row.horizon));
+        if pace.window != window {
+            // Whoever chose another window has looked at the clock.
+            let window_us = window.map_or(0, |window| window.as_micros() as u64);
+            *pace = since(now_us.saturating_sub(window_us));
+        }
+        let passed = elapsed.saturating_sub(pace.elapsed).as_micros() as u64;
+        pace.horizon_us.saturating_add(passed.saturating_mul(PACE_MAX))
+    }
+
     /// How far the horizon of a volume moves now, if it does.
     fn advance(&self, catalog: &Catalog, number: u32, now_us: u64) -> Option<Advance> {
         let row = &catalog.rows.volumes[&number];
         let written = catalog.activities[&number].written.load(Ordering::Relaxed);
+        let horizon_max = self.horizon_max(number, row, now_us);
         let by_time = row.history.window.and_then(|window| {
             let window_us = window.as_micros() as u64;
-            let horizon = now_us.saturating_sub(window_us);
+            let horizon = now_us.saturating_sub(window_us).min(horizon_max);
             let is_step = horizon > row.horizon.saturating_add(window_us / STEPS_PER_HISTORY);
             is_step.then_some(Stamp(horizon))
         });

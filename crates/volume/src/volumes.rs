@@ -11,6 +11,7 @@ use crate::address::{BLOCKS_MAX, Branch, CHUNK_BLOCKS, Physical, Stamp};
 use crate::catalog::{Activity, Beginning, Catalog, Past, Properties, Writer};
 use crate::entry::{self, Entry};
 use crate::error::Error;
+use crate::history::Pace;
 use crate::looks::Look;
 use crate::payload::Payload;
 use crate::receive::Receiving;
@@ -54,6 +55,8 @@ pub struct Inner {
     /// What had been written to a volume before the horizon of its history when that was last
     /// walked, by volume.
     pub walked: Mutex<BTreeMap<u32, u64>>,
+    /// How fast the horizons of histories may move, by volume.
+    pub paces: Mutex<BTreeMap<u32, Pace>>,
     /// The branch of which a part was walked last.
     pub last_walk: Mutex<Branch>,
     /// Branches at which nobody looks any more, and when that was seen.
@@ -401,6 +404,14 @@ impl Volumes {
         self.inner.between(|stamp| stamp.0)
     }
 
+    /// The last moment that has been given to anything, in microseconds since the Unix epoch. If it
+    /// is ahead of the clock, which was wrong then, times do not tell apart what is written until
+    /// the clock has caught up.
+    #[must_use]
+    pub fn last_moment(&self) -> u64 {
+        self.inner.stamps.last().0
+    }
+
     /// Makes everything durable that was acknowledged before the call.
     ///
     /// # Errors
@@ -423,6 +434,7 @@ impl Inner {
             catalog: RwLock::new(catalog),
             flushed: AtomicU64::new(0),
             walked: Mutex::default(),
+            paces: Mutex::default(),
             last_walk: Mutex::new(Branch(0)),
             abandoned: Mutex::default(),
             zero_walks: Mutex::default(),

@@ -1,11 +1,7 @@
 //! How much an open reads.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
-
 use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
-use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder, WallClock};
+use upsweep::{CreateOptions, OpenOptions, Store, StoreBuilder};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Volume, Volumes};
 
 const BLOCKS: u64 = 1 << 20;
@@ -110,39 +106,4 @@ fn what_a_killed_process_has_written_is_stable_after_the_next_flush() {
         volumes.volume("disk").expect("there").read(0, &mut found).expect("readable");
         assert!(found == data, "seed {seed}");
     }
-}
-
-#[test]
-fn a_snapshot_stays_what_it_was_although_the_clock_was_set_back() {
-    let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(
-        MemoryDevices::with_sizes(&[0, 0], 1),
-        1,
-    ));
-    let seconds = Arc::new(AtomicU64::new(1_000_000));
-    let builder = || {
-        let seconds = Arc::clone(&seconds);
-        let now =
-            move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Ordering::Relaxed));
-        let options = OpenOptions::default().memory_bytes(64 << 20).without_threads();
-        Store::builder().options(options.wall_clock(WallClock::new(now)))
-    };
-    let options = CreateOptions::default().log_bytes(16 << 20);
-    let store = builder().create_on(bank.clone(), 1, &options).expect("made");
-    let volumes = Volumes::open_with(&store, 256).expect("opens");
-    let disk = volumes.create("disk", 1 << 20).expect("made");
-    disk.write(0, &[1; 4096], Acknowledge::Durable).expect("written");
-    seconds.fetch_add(60, Ordering::Relaxed);
-    volumes.snapshot(&["disk"], "before").expect("taken");
-    kill(volumes, store);
-    bank.with(HostileDevices::power_cut);
-
-    seconds.fetch_sub(3600, Ordering::Relaxed);
-    let store = builder().open_on(bank.clone()).expect("opens");
-    let volumes = Volumes::open(&store).expect("opens");
-    let disk = volumes.volume("disk").expect("there");
-    disk.write(0, &[2; 4096], Acknowledge::Durable).expect("written");
-    let mut found = [0; 4096];
-    let before = volumes.at_snapshot("disk", "before").expect("there");
-    before.read(0, &mut found).expect("readable");
-    assert!(found == [1; 4096], "{}", found[0]);
 }

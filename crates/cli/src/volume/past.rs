@@ -1,8 +1,10 @@
 //! Volumes as they were: moments, histories, differences.
 
 use std::io::Write;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use upsweep::layers::runtime::unix_us;
 use upsweep_volume::{Error, History, MomentInfo, MomentKind, VolumeInfo, Volumes};
 
 use super::{give_back, volumes_with};
@@ -13,6 +15,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::text;
 use crate::when::{self, Keep};
+
+/// How far the last change may be ahead of the clock before anyone is told, in microseconds.
+const AHEAD_US_MAX: u64 = 60_000_000;
 
 pub(super) fn at(context: &Context, args: &VolumeAtArgs) -> Result<(), Failure> {
     let VolumeAtArgs { volume, moment, name, writable, .. } = args;
@@ -125,6 +130,15 @@ fn show_history(
     }
     if !returns.is_empty() {
         writeln!(out, "\n{:27}  {:>12}  moment", "time", "written")?;
+    }
+    let last = volumes.last_moment();
+    if last > unix_us(SystemTime::now()).saturating_add(AHEAD_US_MAX) {
+        let last = when::time(last);
+        context.note(&format!(
+            "upsweep: the clock is behind the last change, which is of {last}: times do not tell \
+             apart what is written until then, and a history is not limited in time; snapshots and \
+             marks can be returned to as always"
+        ));
     }
     for found in &returns {
         let written = found.written_bytes.map(text::size).unwrap_or_default();

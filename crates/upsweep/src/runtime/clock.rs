@@ -173,6 +173,13 @@ impl BlockStore {
         self.inner.shared.time_of_day.now_us()
     }
 
+    /// The time since the store was opened, by a clock that nobody sets; with devices in virtual
+    /// time, by theirs.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.inner.shared.clock.elapsed()
+    }
+
     /// A moment for an update whose effect depends on whether a record has expired: the update
     /// carries it, and the caller holds it until the update is accepted. Until then the sweep keeps
     /// everything that expires later, in the whole store.
