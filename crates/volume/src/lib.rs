@@ -42,6 +42,7 @@
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `room` | how much room there is for payload, and when it is made |
 //! | `trim` | what the sweep shows can be deleted |
+//! | `unsettled` | what the sweep has shown too early |
 //! | `stream` | the format of a stream of what a volume was, or of what has changed |
 //! | `send`, `receive` | volumes to streams, and streams to volumes |
 //! | `size` | the size of a volume, and what is beyond its end |
@@ -82,6 +83,7 @@ mod slots;
 mod stamps;
 pub mod stream;
 mod trim;
+mod unsettled;
 mod usage;
 mod verify;
 mod versions;

@@ -440,6 +440,11 @@ impl Payload {
         state.homes.get(&slot.home).is_some_and(|home| home.dead.has(slot.slot))
     }
 
+    /// How many slots are not known to be dead.
+    pub fn living(&self) -> u64 {
+        self.state.lock().living
+    }
+
     /// Whether a slot is in a home and not dead.
     pub fn is_living(&self, slot: Physical) -> bool {
         let state = self.state.lock();

@@ -217,7 +217,13 @@ impl Inner {
         let Some(quota) = self.catalog.read().row(number)?.settings.quota_blocks() else {
             return Ok(true);
         };
-        let has_room = activity.used.has_left(quota, blocks.max(quota / LEFT_PART));
+        let has_room = || activity.used.has_left(quota, blocks.max(quota / LEFT_PART));
+        let mut goes_on = true;
+        while goes_on && !has_room() {
+            let _one_at_a_time = self.working.lock();
+            goes_on = self.trim_unsettled()?;
+        }
+        let has_room = has_room();
         activity.used.is_reached.store(!has_room, Ordering::Relaxed);
         Ok(has_room)
     }

@@ -19,6 +19,7 @@ use upsweep::layers::runtime::{BlockVisitor, VisitedBlock};
 use crate::address::{Branch, Stamp};
 use crate::entry::{self, Content, Entry};
 use crate::stamps::Stamps;
+use crate::unsettled::{Range, Unsettled};
 use crate::versions::{Kept, Trim, Versions};
 use crate::zeros::LongZeros;
 
@@ -65,15 +66,28 @@ pub struct Trimmer<'a> {
     entries: Vec<Entry>,
     /// The first moment of payload that stays.
     oldest: Stamp,
+    /// What could be trimmed later, by range of chunks.
+    unsettled: Vec<Range>,
     trims: Trims,
+}
+
+/// What a [`Trimmer`] has found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What can be trimmed, of that which was not asked for before.
+    pub trims: Trims,
+    /// All chunks, with what could be trimmed later.
+    pub unsettled: Vec<Range>,
+    /// The first moment of payload that stays.
+    pub oldest: Stamp,
 }
 
 impl<'a> Trimmer<'a> {
     /// One that has seen nothing. Someone looks at moments from `looks` on, of any branch.
     pub fn new(needs: &'a Needs, looks: Stamp, zeros: &'a RwLock<LongZeros>) -> Self {
-        let (entries, trims) = (Vec::new(), Vec::new());
         let (chunk, is_whole, is_partial, oldest) = (None, false, true, Stamp::NOW);
-        Self { needs, looks, zeros, chunk, is_whole, is_partial, entries, oldest, trims }
+        let (entries, unsettled, trims) = (Vec::new(), Vec::new(), Vec::new());
+        Self { needs, looks, zeros, chunk, is_whole, is_partial, entries, oldest, unsettled, trims }
     }
 
     /// As [`Trimmer::new`], for whole chunks only.
@@ -98,6 +112,11 @@ impl<'a> Trimmer<'a> {
         self.entries.push(entry);
     }
 
+    /// Those of the branch of the chunk.
+    fn branch_needs(&self) -> Option<&'a BranchNeeds> {
+        self.needs.branches.get(&self.chunk?.0)
+    }
+
     fn end_chunk(&mut self) {
         self.compare();
         self.chunk = None;
@@ -108,16 +127,16 @@ impl<'a> Trimmer<'a> {
     fn compare(&mut self) {
         let entries = std::mem::take(&mut self.entries);
         let Some((branch, chunk)) = self.chunk else { return };
-        let Some(BranchNeeds { kept, has_parent }) = self.needs.branches.get(&branch) else {
-            return;
-        };
+        let Some(BranchNeeds { kept, has_parent }) = self.branch_needs() else { return };
         let long_zeros = self.zeros.read().over(branch, chunk);
         let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
         let kept = match self.looks {
             Stamp::NOW => Cow::Borrowed(kept),
             from => Cow::Owned(kept.and_from(from)),
         };
-        let trims = versions.trim(&kept, self.needs.until, *has_parent || self.is_partial);
+        let has_parent = *has_parent || self.is_partial;
+        let trims = versions.trim(&kept, self.needs.until, has_parent);
+        self.note_unsettled(&versions, &trims, has_parent);
         for (entry, trim) in entries.iter().zip(trims) {
             if !trim.is_none() {
                 self.trims.push((branch, trim));
@@ -133,12 +152,44 @@ impl<'a> Trimmer<'a> {
         std::mem::take(&mut self.trims)
     }
 
-    /// The rest of what can be trimmed, and the first moment of payload that stays.
-    pub fn end(mut self) -> (Trims, Stamp) {
+    /// What has been found.
+    pub fn end(mut self) -> Found {
         self.is_partial |= !self.is_whole;
         self.end_chunk();
-        (self.trims, self.oldest)
+        let Self { trims, unsettled, oldest, .. } = self;
+        Found { trims, unsettled, oldest }
     }
+
+    /// Takes note of what could be trimmed of a chunk, besides what can be now, if all of it were
+    /// stable and nobody looked at it.
+    fn note_unsettled(&mut self, versions: &Versions<'_>, trims: &[Trim], has_parent: bool) {
+        let (Some((branch, chunk)), Some(needs)) = (self.chunk, self.branch_needs()) else {
+            return;
+        };
+        let last = versions.entries.iter().map(|entry| entry.stamp).max().unwrap_or_default();
+        let mut slots = 0;
+        if last > self.needs.until || self.looks <= last {
+            let later = versions.trim(&needs.kept, last, has_parent);
+            let dead = |trims: &[Trim]| trims.iter().map(|trim| trim.dead().count()).sum::<usize>();
+            slots = (dead(&later) - dead(trims)) as u64;
+        }
+        match self.unsettled.last_mut() {
+            Some(known) if known.from.0 == branch => {
+                (known.to, known.slots, known.last) =
+                    (chunk, known.slots + slots, known.last.max(last));
+            }
+            _ => self.unsettled.push(Range { from: (branch, chunk), to: chunk, slots, last }),
+        }
+    }
+}
+
+/// What a look at chunks has come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Trimmed {
+    /// The chunk from which on to continue; `None` at the end.
+    pub next: Option<u64>,
+    /// The first moment of payload that stays.
+    pub oldest: Stamp,
 }
 
 /// Looks at what the sweep writes.
@@ -157,9 +208,11 @@ pub struct Shared {
     pub zeros: RwLock<LongZeros>,
     /// What the visitor has found.
     pub found: Mutex<Trims>,
+    /// What it has found too early.
+    pub unsettled: Mutex<Unsettled>,
 }
 
-/// Most entries that wait to be trimmed; others are found again when their block is next swept.
+/// Most entries that wait to be trimmed; others are looked at again later.
 const FOUND_MAX: usize = 1 << 16;
 
 impl BlockVisitor for Visitor {
@@ -176,9 +229,18 @@ impl BlockVisitor for Visitor {
         if seen.is_err() {
             return;
         }
-        let (trims, _) = trimmer.end();
+        let Found { trims, mut unsettled, .. } = trimmer.end();
         let mut found = self.shared.found.lock();
-        let room = FOUND_MAX.saturating_sub(found.len());
-        found.extend(trims.into_iter().take(room));
+        if found.len() < FOUND_MAX {
+            found.extend(trims);
+        } else {
+            for (branch, trim) in trims {
+                let of_it = unsettled.iter_mut().find(|range| range.from.0 == branch);
+                of_it.expect("its range was seen").slots += trim.dead().count() as u64;
+            }
+        }
+        drop(found);
+        let mut known = self.shared.unsettled.lock();
+        unsettled.into_iter().for_each(|range| known.show(range));
     }
 }

@@ -148,8 +148,10 @@ impl Volumes {
         let slots_per_home = catalog.format.slots_per_home;
         let payload = Payload::open(store, slots_per_home, catalog.settled.home)?;
         let map = store.table(MAP)?;
+        let settled = Stamp(catalog.settled.stamp);
         let volumes = Self { inner: Arc::new(Inner::new(store.clone(), map, payload, catalog)) };
         volumes.inner.recover()?;
+        volumes.inner.publish_needs(Some(settled));
         volumes.inner.watch_sweeps()?;
         Ok(volumes)
     }
@@ -234,6 +236,7 @@ impl Volumes {
             let properties = Properties { block_size, ..Properties::default() };
             inner.catalog.write().add_volume(name, properties, begins_as)
         })?;
+        inner.publish_needs(None);
         self.volume(name)
     }
 
@@ -281,6 +284,7 @@ impl Volumes {
             let properties = catalog.inherited(volume)?;
             catalog.add_volume(name, properties, Beginning::Clone { of, since })
         })?;
+        inner.publish_needs(None);
         self.volume(name)
     }
 
@@ -460,8 +464,14 @@ impl Inner {
             self.store.blocks().request_sweep()?;
         }
         // None of these keeps the others from their turn, also if it fails.
-        let done =
-            [self.trim_found(), self.walk(), self.walk_long_zeros(), self.clean(), self.reclaim()];
+        let done = [
+            self.trim_found(),
+            self.trim_much_unsettled(),
+            self.walk(),
+            self.walk_long_zeros(),
+            self.clean(),
+            self.reclaim(),
+        ];
         for done in done {
             is_any |= done?;
         }
@@ -536,7 +546,8 @@ impl Inner {
         }
         self.flush()?;
         self.store.sweep()?;
-        while self.work()? {
+        // What sweeps have shown too early is looked at when there is nothing else.
+        while self.work()? || (!is_made() && self.trim_unsettled()?) {
             if is_made() && !self.payload.room_now().is_short() {
                 break;
             }

@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::entry::{self, Entry};
 use crate::error::Error;
 use crate::rows::Key;
-use crate::trim::Trimmer;
+use crate::trim::{Found, Trimmed, Trimmer};
 use crate::versions::Kept;
 use crate::volumes::{CHUNKS_MAX, Inner, malformed};
 
@@ -116,22 +116,21 @@ impl Inner {
         }
         // Not less than what has begun the walk.
         self.publish_needs(None);
-        match self.trim_chunks(branch, next..=CHUNKS_MAX, is_abandoned)?.0 {
+        match self.trim_chunks(branch, next..=CHUNKS_MAX, is_abandoned)?.next {
             Some(chunk) => self.note_walk(&walk, chunk)?,
             None => self.end_walk(&walk)?,
         }
         Ok(true)
     }
 
-    /// Trims the first of these chunks of a branch that have entries. Returns the chunk from which
-    /// on to continue, and the first moment of payload that stays. Cost: memory for
+    /// Trims the first of these chunks of a branch that have entries. Cost: memory for
     /// [`COMPARED_MAX`](crate::trim) entries, whatever a chunk has.
-    fn trim_chunks(
+    pub fn trim_chunks(
         &self,
         branch: Branch,
         chunks: RangeInclusive<u64>,
         is_abandoned: bool,
-    ) -> Result<(Option<u64>, Stamp), Error> {
+    ) -> Result<Trimmed, Error> {
         let needs = Arc::clone(&self.trimming.needs.lock());
         // In this order: who begins to look later looks at what is later than these.
         let looks = if is_abandoned { Stamp::NOW } else { self.stamps.first_look() };
@@ -155,9 +154,9 @@ impl Inner {
                 self.trim(trimmer.take())?;
             }
         }
-        let (trims, oldest) = trimmer.end();
+        let Found { trims, oldest, .. } = trimmer.end();
         self.trim(trims)?;
-        Ok((next, oldest))
+        Ok(Trimmed { next, oldest })
     }
 
     /// Records how far a walk has come, unless something has begun it anew.
@@ -236,7 +235,7 @@ impl Inner {
             return Ok(Step::Later);
         }
         let last = chunk_of(span.blocks().end - 1);
-        let (next, oldest) = self.trim_chunks(branch, next..=last, false)?;
+        let Trimmed { next, oldest } = self.trim_chunks(branch, next..=last, false)?;
         let hides = hides || oldest < stamp;
         if let Some(next) = next {
             return Ok(Step::On(ZeroWalk { next, hides, ..walk }));
@@ -272,6 +271,14 @@ impl Catalog {
     /// How often the walk of a branch has been begun, or begun anew, since the store was opened.
     pub fn walks_begun(&self, branch: Branch) -> u64 {
         self.walks_begun.get(&branch).copied().unwrap_or(0)
+    }
+
+    /// Begins to walk all branches, if they are not being walked.
+    pub fn walk_all(&mut self) -> Result<(), Error> {
+        let walks = &self.rows.walks;
+        let others = self.rows.branches.keys().filter(|branch| !walks.contains_key(branch));
+        let changes = others.map(|branch| Key::Walk(*branch).put(&0_u64)).collect();
+        self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
     }
 
     /// Records how far a walk has come.

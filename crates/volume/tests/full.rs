@@ -119,6 +119,23 @@ fn what_is_overwritten_is_found_although_nobody_flushes() {
 }
 
 #[test]
+fn what_was_swept_before_it_was_stable_is_found_when_room_is_needed() {
+    let (store, volumes) = opened(64 * MIB);
+    let disk = volumes.create("disk", 1 << 30).expect("made");
+    let write_all = |blocks: u64| (0..blocks).for_each(|block| write(&disk, block, 1).expect("ok"));
+    write_all(32 * MIB / BLOCK_BYTES);
+    volumes.flush().expect("flushed");
+    store.sweep().expect("swept");
+    write_all(3 * MIB / BLOCK_BYTES);
+    store.sweep().expect("swept");
+    let first = 64 * MIB / BLOCK_BYTES;
+    let refused = (first..).find_map(|block| write(&disk, block, 2).err());
+    assert!(is_full(&refused.expect("it gets full")));
+    let usage = volumes.usage().expect("known");
+    assert!(usage.reclaimable_bytes < 3 * MIB / 2, "{usage:?}");
+}
+
+#[test]
 fn a_full_device_refuses_writes_until_something_is_discarded() {
     let (_store, volumes) = opened(CAPACITY);
     let disk = volumes.create("disk", 1 << 30).expect("made");

@@ -253,3 +253,33 @@ fn a_count_of_a_volume_that_is_gone_may_say_anything() {
     volumes.create("disk", MIB).expect("made");
     assert_eq!(used(&volumes, "disk"), 0);
 }
+
+#[test]
+fn what_was_swept_before_it_was_stable_is_shown_later() {
+    let (store, volumes) = opened();
+    let disk = limited(&volumes, "disk", 3 * QUOTA);
+    for _ in 0..3 {
+        write(&disk, 0, QUOTA_BLOCKS).expect("there is room");
+        // Nothing is superseded stably, and no later sweep writes these blocks of the map.
+        store.sweep().expect("swept");
+    }
+    assert_eq!(used(&volumes, "disk"), 3 * QUOTA_BLOCKS);
+    write(&disk, 10, 1).expect("it overwrites itself");
+    assert_eq!(used_in_the_end(&store, &volumes, "disk"), QUOTA_BLOCKS);
+}
+
+#[test]
+fn what_was_swept_before_it_was_stable_is_given_back_once_it_is_much() {
+    let (store, volumes) = opened();
+    let disk = volumes.create("disk", 1 << 30).expect("made");
+    for _ in 0..3 {
+        write(&disk, 0, 4 * QUOTA_BLOCKS).expect("there is room");
+        store.sweep().expect("swept");
+    }
+    volumes.flush().expect("flushed");
+    while volumes.work().expect("no fault") {}
+    let used = used(&volumes, "disk");
+    assert!(used <= 5 * QUOTA_BLOCKS, "{used} of {}", 4 * QUOTA_BLOCKS);
+    let usage = volumes.usage().expect("known");
+    assert!(usage.reclaimable_bytes <= 2 * QUOTA, "{usage:?}");
+}
