@@ -247,6 +247,8 @@ impl Payload {
         data: &[u8],
     ) -> Result<Allocation, Error> {
         let mut state = self.state.lock();
+        let homes = self.homes_for(groups, state.open);
+        self.provide(&mut state, homes)?;
         let is_buffered = data.len() <= BUFFERED_BYTES_MAX;
         let mut allocation = Allocation { pieces: Vec::new(), due: Vec::new(), is_buffered };
         let mut rest = data;
@@ -289,14 +291,38 @@ impl Payload {
         self.write_due(&allocation.due)
     }
 
-    /// Opens the next home, in a segment of its own; what is left of the last one stays unused.
-    /// The last segment of full devices is for cleaning.
-    fn open_home(&self, state: &mut State) -> Result<u64, Error> {
-        if state.spares.is_empty() {
-            state.spares.push(self.reserve()?);
+    /// How many homes are opened for groups of slots, after the one that is open.
+    fn homes_for(&self, groups: &[u16], open: Option<(u64, u16)>) -> usize {
+        let mut next = open.map_or(self.slots_per_home, |(_, next)| next);
+        let mut homes = 0;
+        for slots in groups {
+            let fits = next + slots <= self.slots_per_home;
+            (homes, next) = if fits { (homes, next + slots) } else { (homes + 1, *slots) };
         }
-        let spare = state.take_spare();
-        let (number, segment) = (state.next_home, spare.map_or_else(|| self.reserve(), Ok)?);
+        homes
+    }
+
+    /// Reserves segments for so many homes, and one more: the last one of full devices is for
+    /// cleaning. Without room for all of them it takes none, or whoever tries again would find as
+    /// room what he has left before.
+    fn provide(&self, state: &mut State, homes: usize) -> Result<(), Error> {
+        let before = state.spares.len().max(1);
+        while homes > 0 && state.spares.len() <= homes {
+            match self.reserve() {
+                Ok(segment) => state.spares.push(segment),
+                Err(error) => {
+                    let mut more = state.spares.drain(before.min(state.spares.len())..);
+                    more.try_for_each(|segment| self.give_back(segment))?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the next home, in a spare segment; what is left of the last one stays unused.
+    fn open_home(&self, state: &mut State) -> Result<u64, Error> {
+        let (number, segment) = (state.next_home, state.spares.pop().expect("it was provided"));
         let rest = state.open.iter().flat_map(|(home, next)| {
             (*next..self.slots_per_home).map(|slot| Physical { home: *home, slot })
         });

@@ -29,6 +29,9 @@ use crate::walks::ZeroWalk;
 pub const TABLES: &str = "volumes/";
 /// The table of the map.
 pub const MAP: &str = "volumes/map";
+/// How often room is made for one change: whatever it lacks then is something else, or others take
+/// all of it.
+const ROOMS_MAX: usize = 64;
 /// Entries that are trimmed in one record.
 const TRIMS_PER_RECORD: usize = 256;
 /// Chunks of the largest volume.
@@ -508,13 +511,14 @@ impl Inner {
         if self.payload.owes.load(Ordering::Acquire) {
             self.clean_for_a_home();
         }
-        loop {
+        for _ in 1..ROOMS_MAX {
             let known = self.rooms_made.load(Ordering::Acquire);
             match act() {
                 Err(error) if error.is_full() && self.make_room(known)? => {}
                 done => return done,
             }
         }
+        act()
     }
 
     /// While there is little room: works until a segment has been gained, or as long as there is
