@@ -95,7 +95,7 @@ pub(crate) struct ServeArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
     /// Most NBD requests that are performed at a time, of all connections; each has a thread. A
-    /// connection has at most two thirds of them
+    /// connection that is alone has two thirds of them, and several leave some to others
     #[arg(long, value_name = "N", default_value_t = 24,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) workers: u32,

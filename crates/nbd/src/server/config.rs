@@ -76,8 +76,9 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// How many requests are performed at a time, of all connections together, at least 1, by
     /// default 24, beside those that threads of connections perform. Each has a thread of its own.
-    /// A connection has at most two thirds of them, and its flushes are performed together; what
-    /// else there is waits in the order in which it came.
+    /// A connection has at most two for each one that is left idle, or one: two thirds of them if
+    /// it is alone. Its flushes are performed together; what else there is waits in the order in
+    /// which it came.
     pub workers: usize,
     /// How long a client may take from the connection until it has opened an export, TLS included;
     /// by default 10 seconds. Later it may be idle as long as it likes.

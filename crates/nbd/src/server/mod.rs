@@ -90,8 +90,8 @@
 //! **Threads.** One accepts connections, one for each connection owns its session, and a fixed
 //! number, the workers, performs the requests of all. Where that is faster the thread of a
 //! connection performs one itself: a write of up to 64 KiB that need not be durable, unless such
-//! writes take long, and a read, write or flush that is alone. One connection has at most two
-//! thirds of the workers; a device that blocks all workers blocks all connections.
+//! writes take long, and a read, write or flush that is alone. A connection has at most two
+//! workers for each one that is left idle; a device that blocks all workers blocks all connections.
 //!
 //! **Bounds.** [`ServerConfig`] limits connections, the requests and bytes of each, and the time of
 //! the handshake and of stopping. An idle client may stay, and so may one that does not receive

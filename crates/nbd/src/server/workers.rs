@@ -3,8 +3,9 @@
 //! Jobs wait in one queue. Its length is bounded by the connections times the requests that each
 //! may have in flight: a connection keeps its place until its jobs are done. What a worker has done
 //! goes to the mailbox of the connection, whose thread alone touches the session. A connection has
-//! at most two thirds of the workers at a time, so that one whose requests take long does not hold
-//! up all others.
+//! at most two workers for each one that is left idle, or one (the dynamic threshold of Choudhury
+//! and Hahne for shared buffers): two thirds of all if it is alone, and where some connections
+//! whose requests take long share them, others still get one at once.
 //!
 //! A flush that is taken from the queue begins after every call whose reply was sent before the
 //! flush came: replies are sent when the call has returned. So those of a connection that come
@@ -167,6 +168,8 @@ impl Mailbox {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Workers that perform a job.
+    performing: usize,
     is_closed: bool,
 }
 
@@ -217,7 +220,8 @@ impl Pool {
     }
 
     fn work(&self) {
-        while let Some(job) = self.next() {
+        let mut has_ended = false;
+        while let Some(job) = self.next(has_ended) {
             let mailbox = Arc::clone(&job.mailbox);
             // Nothing of the job is left when the connection may think that all of them are done.
             if job.is_flush() {
@@ -225,8 +229,9 @@ impl Pool {
             } else {
                 mailbox.post([self.end(job)]);
             }
-            // This worker looks at the queue next, where the connection may have a job that waits.
+            // This worker looks at the queue next, where a job may have waited for that.
             mailbox.performing.fetch_sub(1, Relaxed);
+            has_ended = true;
         }
     }
 
@@ -271,15 +276,20 @@ impl Pool {
         Done { id, result }
     }
 
-    /// The first job of a connection that has not got its share of the workers.
-    fn next(&self) -> Option<Job> {
-        let share = (self.workers * 2 / 3).max(1);
-        let may = |job: &Job| job.mailbox.performing.load(Relaxed) < share;
+    /// The first job of a connection that may have another worker, once this one has ended its
+    /// last.
+    fn next(&self, has_ended: bool) -> Option<Job> {
         let mut queue = self.queue.lock();
+        queue.performing -= usize::from(has_ended);
         loop {
-            if let Some(job) = queue.jobs.iter().position(may).and_then(|at| queue.jobs.remove(at))
-            {
+            if let Some(nth) = queue.first(self.workers) {
+                let job = queue.jobs.remove(nth).expect("it is there");
                 job.mailbox.performing.fetch_add(1, Relaxed);
+                queue.performing += 1;
+                // What has ended may have made room for several.
+                if queue.performing < self.workers && queue.first(self.workers).is_some() {
+                    self.wake.notify_one();
+                }
                 return Some(job);
             }
             if queue.is_closed {
@@ -288,6 +298,20 @@ impl Pool {
             self.wake.wait(&mut queue);
         }
     }
+}
+
+impl Queue {
+    /// The first job that an idle one of so many workers may perform.
+    fn first(&self, workers: usize) -> Option<usize> {
+        let idle = workers - self.performing - 1;
+        let may = |job: &Job| may_have_another(job.mailbox.performing.load(Relaxed), idle);
+        self.jobs.iter().position(may)
+    }
+}
+
+/// Whether a connection that has so many workers may have another one, which leaves so many idle.
+fn may_have_another(performing: usize, idle: usize) -> bool {
+    performing == 0 || performing < 2 * idle
 }
 
 /// A device that panics fails this request, not the server.
@@ -329,4 +353,32 @@ fn perform(device: &dyn Device, command: &Command, payload: &[u8]) -> Result<Ans
         }
     }
     Ok(Answer::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many workers each of several connections gets that come one after another
+    /// and keep what they get.
+    fn shares(workers: usize, connections: usize) -> Vec<usize> {
+        let mut left = workers;
+        let get = |_| {
+            let mut own = 0;
+            while left > 0 && may_have_another(own, left - 1) {
+                (own, left) = (own + 1, left - 1);
+            }
+            own
+        };
+        (0..connections).map(get).collect()
+    }
+
+    #[test]
+    fn several_connections_that_keep_workers_leave_some_to_others() {
+        assert_eq!(shares(24, 5), [16, 5, 2, 1, 0]);
+        assert_eq!(shares(3, 3), [2, 1, 0]);
+        assert_eq!(shares(2, 3), [1, 1, 0]);
+        assert_eq!(shares(1, 2), [1, 0]);
+        assert_eq!(shares(256, 8), [170, 57, 19, 6, 2, 1, 1, 0]);
+    }
 }
