@@ -413,11 +413,11 @@ impl Catalog {
     pub fn change_with(
         &mut self,
         batch: Batch,
-        changes: Vec<RowChange>,
+        mut changes: Vec<RowChange>,
         durability: Durability,
     ) -> Result<Ticket, Error> {
-        let known: Vec<(Key, Option<Vec<u8>>)> =
-            changes.iter().map(|change| (change.key.clone(), change.value.clone())).collect();
+        self.go_on_with_walks(&mut changes);
+        let known: Vec<_> = changes.iter().map(|of| (of.key.clone(), of.value.clone())).collect();
         let ticket = self.commit_with(batch, changes, durability)?;
         self.changes += 1;
         for (key, value) in known {

@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, check_name, check_size};
 use crate::error::Error;
 use crate::home_rows::HOME_MAX;
 use crate::looks::Rows;
-use crate::rows::{Epoch, FormatRow, Key, VolumeRow, malformed};
+use crate::rows::{Epoch, FormatRow, Key, VolumeRow, WALK_AGAIN, malformed};
 use crate::volumes::CHUNKS_MAX;
 
 impl Catalog {
@@ -66,7 +66,7 @@ impl Rows {
             let is_right = self.volumes.contains_key(number) && stamp.is_of_a_change();
             right(is_right, Key::Moment(*number, *stamp))?;
         }
-        let over = self.walks.iter().find(|(_, next)| **next > CHUNKS_MAX);
+        let over = self.walks.iter().find(|(_, walk)| **walk & !WALK_AGAIN > CHUNKS_MAX);
         over.map_or(Ok(()), |(branch, _)| Err(Key::Walk(*branch)))
     }
 }

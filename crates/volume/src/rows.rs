@@ -220,6 +220,9 @@ pub struct FormatRow {
     pub slots_per_home: u16,
 }
 
+/// A walk begins again when it has come to the end.
+pub const WALK_AGAIN: u64 = 1 << 63;
+
 /// The key of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -229,7 +232,7 @@ pub enum Key {
     Scrub,
     Volume(u32),
     Branch(Branch),
-    /// A branch that is walked; the row is the next chunk.
+    /// A branch that is walked; the row is the next chunk, and perhaps [`WALK_AGAIN`].
     Walk(Branch),
     Snapshot(u32, String),
     Moment(u32, Stamp),

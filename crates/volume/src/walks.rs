@@ -11,7 +11,7 @@ use crate::address::{Branch, CHUNK_LEVEL, Span, Stamp, chunk_of};
 use crate::catalog::Catalog;
 use crate::entry::{self, Entry};
 use crate::error::Error;
-use crate::rows::Key;
+use crate::rows::{Key, RowChange, WALK_AGAIN};
 use crate::trim::{Found, Trimmed, Trimmer};
 use crate::versions::Kept;
 use crate::volumes::{CHUNKS_MAX, Inner, malformed};
@@ -77,7 +77,8 @@ impl Inner {
         for branch in walks {
             let catalog = self.catalog.read();
             let begun = catalog.walks_begun(branch);
-            let Some(next) = catalog.rows.walks.get(&branch).copied() else { continue };
+            let Some(walk) = catalog.rows.walks.get(&branch) else { continue };
+            let next = walk & !WALK_AGAIN;
             let is_abandoned = catalog.rows.kept(branch) == Kept::default();
             drop(catalog);
             if !is_abandoned || self.is_at_rest(branch)? {
@@ -176,8 +177,9 @@ impl Inner {
         if catalog.walks_begun(branch) != walk.begun {
             return Ok(());
         }
-        if !walk.is_abandoned && catalog.rows.kept(branch) == Kept::default() {
-            return catalog.note_walk(branch, 0);
+        let is_again = catalog.rows.walks.get(&branch).is_some_and(|walk| walk & WALK_AGAIN != 0);
+        if is_again || !walk.is_abandoned && catalog.rows.kept(branch) == Kept::default() {
+            return catalog.walk_again(branch);
         }
         let mut batch = self.store.batch();
         if walk.is_abandoned {
@@ -281,10 +283,29 @@ impl Catalog {
         self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
     }
 
+    /// Lets walks that are begun anew go on to the end first, and then begin again: or the end
+    /// would never be walked where something begins them all the time.
+    pub fn go_on_with_walks(&self, changes: &mut [RowChange]) {
+        for change in changes {
+            let Key::Walk(branch) = change.key else { continue };
+            let known = self.rows.walks.get(&branch).copied().unwrap_or(0);
+            if known > 0 && change.value == Key::Walk(branch).put(&0_u64).value {
+                *change = Key::Walk(branch).put(&(known | WALK_AGAIN));
+            }
+        }
+    }
+
     /// Records how far a walk has come.
     pub fn note_walk(&mut self, branch: Branch, next: u64) -> Result<(), Error> {
-        let changes = vec![Key::Walk(branch).put(&next)];
+        let again = self.rows.walks.get(&branch).map_or(0, |walk| walk & WALK_AGAIN);
+        let changes = vec![Key::Walk(branch).put(&(next | again))];
         self.change_with(self.store.batch(), changes, Durability::Relaxed).map(drop)
+    }
+
+    /// A walk that has come to the end begins again.
+    pub fn walk_again(&mut self, branch: Branch) -> Result<(), Error> {
+        self.rows.walks.insert(branch, 0);
+        self.note_walk(branch, 0)
     }
 
     /// A walk has come to the end. A branch that is abandoned is gone, together with what is in a
@@ -366,6 +387,22 @@ mod tests {
         volumes.delete("disk").expect("deleted");
         volumes.inner.note_walk(&walk, CHUNKS_MAX).expect("no fault");
         assert!(!has_entries(&store, &volumes), "of a volume that is gone");
+    }
+
+    #[test]
+    fn a_walk_that_is_begun_anew_all_the_time_comes_to_the_end_and_begins_again() {
+        let (store, volumes, walk) = begun();
+        let row = || volumes.inner.catalog.read().rows.walks.get(&walk.branch).copied();
+        let next_walk = || volumes.inner.next_walk().expect("no fault").expect("there is one");
+        volumes.inner.note_walk(&walk, 1).expect("no fault");
+        volumes.delete("disk").expect("deleted");
+        assert_eq!(row(), Some(1 | WALK_AGAIN));
+        volumes.inner.note_walk(&next_walk(), 2).expect("no fault");
+        assert_eq!((row(), next_walk().next), (Some(2 | WALK_AGAIN), 2));
+        volumes.inner.end_walk(&next_walk()).expect("no fault");
+        assert_eq!((row(), next_walk().next), (Some(0), 0));
+        assert!(!has_entries(&store, &volumes), "of a volume that is gone");
+        assert_eq!(row(), None);
     }
 
     #[test]
