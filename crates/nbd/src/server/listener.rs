@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
@@ -23,6 +23,9 @@ use super::device::Address;
 
 /// How many signs of life are asked for, in vain, before a client is given up.
 const KEEPALIVE_PROBES: u32 = 4;
+/// How long the lock of a folder is waited for, and between two looks at it.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 enum Kind {
     Tcp(TcpListener),
@@ -144,7 +147,7 @@ fn bind_unix(
 ) -> Result<Listener, ServerError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = File::open(parent.unwrap_or(Path::new("."))).map_err(&failed)?;
-    flock(&folder, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    lock(&folder).map_err(&failed)?;
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ServerError::NotASocket(path.to_owned()));
@@ -161,6 +164,21 @@ fn bind_unix(
     let path = std::path::absolute(path).map_err(&failed)?;
     let identity = identity(&path).map_err(&failed)?;
     Listener::new(Kind::Unix(listener), Some(OwnPath { path, identity })).map_err(failed)
+}
+
+/// Locks a folder, which servers have while they make a socket there, and nobody for long.
+fn lock(folder: &File) -> io::Result<()> {
+    let until = Instant::now() + LOCK_TIME_MAX;
+    loop {
+        match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => {
+                let reason = "another process keeps its folder locked";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
+            }
+            locked => return Ok(locked?),
+        }
+    }
 }
 
 /// Whether a server has this Unix socket, be it too busy to answer now.

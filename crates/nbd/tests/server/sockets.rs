@@ -74,3 +74,15 @@ fn a_socket_that_took_the_place_of_its_own_is_not_removed() {
     assert!(path.exists());
     drop(other);
 }
+
+#[test]
+fn a_folder_that_somebody_keeps_locked_is_not_waited_for_without_end() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("socket");
+    let locked = std::fs::File::open(folder.path()).expect("the folder");
+    locked.lock().expect("nobody has it");
+    let Err(error) = bind(&path) else { panic!("it has a socket") };
+    assert!(error.to_string().contains("another process keeps its folder locked"), "{error}");
+    locked.unlock().expect("it was locked");
+    bind(&path).expect("nobody has it any more");
+}
