@@ -9,18 +9,21 @@
 //! present before it was superseded; an entry is deleted and its slots die in one record.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use upsweep::Durability;
 use upsweep::layers::engine::block_format::BlockFormat;
 use upsweep::layers::runtime::{BlockVisitor, VisitedBlock};
 
 use crate::address::{Branch, Stamp};
 use crate::entry::{self, Content, Entry};
+use crate::error::Error;
 use crate::stamps::Stamps;
 use crate::unsettled::{Range, Unsettled};
 use crate::versions::{Kept, Trim, Versions};
+use crate::volumes::Inner;
 use crate::zeros::LongZeros;
 
 /// What decides what can be trimmed, as of a moment. It is replaced as a whole.
@@ -47,6 +50,8 @@ pub struct BranchNeeds {
 /// What can be trimmed of entries.
 pub type Trims = Vec<(Branch, Trim)>;
 
+/// Entries that are trimmed in one record.
+const TRIMS_PER_RECORD: usize = 256;
 /// Most entries of a chunk that are compared with each other. Of a chunk that has more, each is
 /// compared with the next one of its span at least, which is what supersedes it most often.
 const COMPARED_MAX: usize = 1 << 14;
@@ -242,5 +247,54 @@ impl BlockVisitor for Visitor {
         drop(found);
         let mut known = self.shared.unsettled.lock();
         unsettled.into_iter().for_each(|range| known.show(range));
+    }
+}
+
+impl Inner {
+    /// Trims what sweeps have shown; returns whether that is anything.
+    pub fn trim_found(&self) -> Result<bool, Error> {
+        let found = std::mem::take(&mut *self.trimming.found.lock());
+        let is_any = !found.is_empty();
+        self.trim(found)?;
+        Ok(is_any)
+    }
+
+    /// Trims what has been found; the rest waits if the store refuses.
+    pub fn trim(&self, trims: Trims) -> Result<(), Error> {
+        let (mut rest, mut most) = (VecDeque::from(trims), TRIMS_PER_RECORD);
+        while !rest.is_empty() {
+            let together: Trims = rest.drain(..rest.len().min(most)).collect();
+            let Err(error) = self.trim_together(&together) else { continue };
+            most = together.len() / 2;
+            together.into_iter().rev().for_each(|trim| rest.push_front(trim));
+            // On full devices there may be room for fewer, and these make room.
+            if most == 0 || !error.is_full() {
+                self.trimming.found.lock().extend(rest);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Trims some entries in one record.
+    fn trim_together(&self, trims: &Trims) -> Result<(), Error> {
+        let mut batch = self.store.batch();
+        for (branch, Trim { span, stamp, .. }) in trims.iter().filter(|(_, trim)| trim.is_gone) {
+            batch.delete(&self.map, &entry::key(*branch, *span, *stamp));
+        }
+        let dead = trims.iter().flat_map(|(_, trim)| trim.dead());
+        let burial = self.payload.bury(dead, &mut batch);
+        if burial.is_empty() && trims.iter().all(|(_, trim)| !trim.is_gone) {
+            return Ok(());
+        }
+        // A volume that is deleted meanwhile must not be counted again.
+        let catalog = self.catalog.read();
+        let of_volumes = catalog.declare_dead(trims, &burial, &mut batch);
+        let ticket = batch.commit(Durability::Relaxed)?;
+        drop(catalog);
+        self.note(&ticket);
+        self.payload.state.lock().end_burial(burial);
+        self.note_dead(&of_volumes);
+        Ok(())
     }
 }

@@ -20,8 +20,7 @@ use crate::rows::{
     BlockSize, History, MomentKind, MomentRow, SettledRow, VolumeRow, VolumeSettings,
 };
 use crate::stamps::Stamps;
-use crate::trim::{self, Needs, Trims, Visitor};
-use crate::versions::Trim;
+use crate::trim::{self, Needs, Visitor};
 use crate::volume::{OfSnapshot, Volume};
 use crate::walks::ZeroWalk;
 
@@ -32,8 +31,6 @@ pub const MAP: &str = "volumes/map";
 /// How often room is made for one change: whatever it lacks then is something else, or others take
 /// all of it.
 const ROOMS_MAX: usize = 64;
-/// Entries that are trimmed in one record.
-const TRIMS_PER_RECORD: usize = 256;
 /// Chunks of the largest volume.
 pub const CHUNKS_MAX: u64 = BLOCKS_MAX / CHUNK_BLOCKS;
 /// Slots of a home: 4 MiB.
@@ -642,53 +639,6 @@ impl Inner {
         let (format, shared) = (blocks.format_of(space)?, Arc::clone(&self.trimming));
         let visitor = Visitor { format, shared, stamps: Arc::clone(&self.stamps) };
         Ok(blocks.set_visitor(space, Some(Arc::new(visitor)))?)
-    }
-
-    /// Trims what sweeps have shown; returns whether that is anything.
-    pub fn trim_found(&self) -> Result<bool, Error> {
-        let found = std::mem::take(&mut *self.trimming.found.lock());
-        let is_any = !found.is_empty();
-        self.trim(found)?;
-        Ok(is_any)
-    }
-
-    /// Trims what has been found; the rest waits if the store refuses.
-    pub fn trim(&self, trims: Trims) -> Result<(), Error> {
-        let (mut rest, mut most) = (VecDeque::from(trims), TRIMS_PER_RECORD);
-        while !rest.is_empty() {
-            let together: Trims = rest.drain(..rest.len().min(most)).collect();
-            let Err(error) = self.trim_together(&together) else { continue };
-            most = together.len() / 2;
-            together.into_iter().rev().for_each(|trim| rest.push_front(trim));
-            // On full devices there may be room for fewer, and these make room.
-            if most == 0 || !error.is_full() {
-                self.trimming.found.lock().extend(rest);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Trims some entries in one record.
-    fn trim_together(&self, trims: &Trims) -> Result<(), Error> {
-        let mut batch = self.store.batch();
-        for (branch, Trim { span, stamp, .. }) in trims.iter().filter(|(_, trim)| trim.is_gone) {
-            batch.delete(&self.map, &entry::key(*branch, *span, *stamp));
-        }
-        let dead = trims.iter().flat_map(|(_, trim)| trim.dead());
-        let burial = self.payload.bury(dead, &mut batch);
-        if burial.is_empty() && trims.iter().all(|(_, trim)| !trim.is_gone) {
-            return Ok(());
-        }
-        // A volume that is deleted meanwhile must not be counted again.
-        let catalog = self.catalog.read();
-        let of_volumes = catalog.declare_dead(trims, &burial, &mut batch);
-        let ticket = batch.commit(Durability::Relaxed)?;
-        drop(catalog);
-        self.note(&ticket);
-        self.payload.state.lock().end_burial(burial);
-        self.note_dead(&of_volumes);
-        Ok(())
     }
 }
 
