@@ -120,6 +120,15 @@ fn show_history(
         let history = history_json(info);
         return context.json(&json!({"volume": volume, "history": history, "moments": moments}));
     }
+    let last = volumes.last_moment();
+    if last > unix_us(SystemTime::now()).saturating_add(AHEAD_US_MAX) {
+        let last = when::time(last);
+        context.note(&format!(
+            "upsweep: the clock is behind the last change, which is of {last}: times do not tell \
+             apart what is written until then, and a history is not limited in time; snapshots and \
+             marks can be returned to as always"
+        ));
+    }
     let mut out = context.out();
     let since = info.history_since.map(when::time).unwrap_or_default();
     match info.history {
@@ -130,15 +139,6 @@ fn show_history(
     }
     if !returns.is_empty() {
         writeln!(out, "\n{:27}  {:>12}  moment", "time", "written")?;
-    }
-    let last = volumes.last_moment();
-    if last > unix_us(SystemTime::now()).saturating_add(AHEAD_US_MAX) {
-        let last = when::time(last);
-        context.note(&format!(
-            "upsweep: the clock is behind the last change, which is of {last}: times do not tell \
-             apart what is written until then, and a history is not limited in time; snapshots and \
-             marks can be returned to as always"
-        ));
     }
     for found in &returns {
         let written = found.written_bytes.map(text::size).unwrap_or_default();

@@ -106,8 +106,8 @@ impl<O: Order> Scan<O> {
         let mut updates = view.updates();
         reader::sort::<O>(&mut updates);
         let (from, to) = (&*self.from, self.to.as_deref());
-        let (no_max, bytes_max) = (usize::MAX, usize::MAX);
-        let request = PageRequest { from, to, reverse, records_max: no_max, bytes_max };
+        let all = usize::MAX;
+        let request = PageRequest { from, to, reverse, records_max: all, bytes_max: all };
         let modifiers = self.table.blocks().modifiers();
         let mut failed = None;
         let shown = reader::each::<O>(body, &updates, &modifiers, &request, |record| {
