@@ -91,9 +91,9 @@ impl WriteBuffer {
         stretches.iter().any(|first| self.sealed.contains_key(first))
     }
 
-    /// Whether slots of a home are in it.
-    pub fn has(&self, home: u64) -> bool {
-        self.all().any(|stretch| stretch.first.home == home)
+    /// The homes of which slots are in it.
+    pub fn homes(&self) -> impl Iterator<Item = u64> {
+        self.all().map(|stretch| stretch.first.home)
     }
 
     /// The content of up to so many slots from one on, if that is in it.

@@ -20,30 +20,16 @@ use upsweep::layers::runtime::ReservedExtent;
 use crate::address::{BLOCK_BYTES, Physical};
 use crate::error::Error;
 use crate::home_rows::key_of_place;
-use crate::payload::{Part, Payload, row_of};
+use crate::homes::{InUse, Part, SegmentKey, key_of, row_of};
+use crate::payload::Payload;
 use crate::slots::Slots;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
+/// Blocks of one request at most: 1 MiB. Others get their turn between two requests, and buffers of
+/// this size take over the memory of earlier ones.
+const REQUEST_BLOCKS: u16 = 256;
 /// A span is read as a whole if at least this share of it is needed.
 const NEEDED_SHARE: u64 = 4;
-
-/// A segment that may be cleaned.
-#[derive(Default)]
-struct Candidate {
-    /// The homes of which parts are in it.
-    homes: BTreeSet<u64>,
-    /// Slots of it that are needed.
-    living: usize,
-}
-
-impl Candidate {
-    /// What cleaning it is worth, by space, age and cost.
-    fn worth(&self, slots: usize, next_home: u64) -> f64 {
-        let used = self.living as f64 / slots as f64;
-        let youngest = self.homes.last().copied().unwrap_or_default();
-        (1.0 - used) * (next_home - youngest) as f64 / (1.0 + used)
-    }
-}
 
 /// A part of a home that has been copied out of a segment.
 pub struct Move {
@@ -55,6 +41,15 @@ pub struct Move {
 /// Slots of segments.
 type SegmentSlots = Vec<(Arc<ReservedExtent>, Range<u16>)>;
 
+impl InUse {
+    /// What cleaning it is worth, by space, age and cost.
+    fn worth(&self, slots: u16, next_home: u64) -> f64 {
+        let used = f64::from(self.living) / f64::from(slots);
+        let youngest = self.homes.last().copied().unwrap_or_default();
+        (1.0 - used) * (next_home - youngest) as f64 / (1.0 + used)
+    }
+}
+
 impl Payload {
     /// Copies what is needed out of some segments if there is little room or too much is dead. Once
     /// that is flushed, [`Payload::replace`] ends it.
@@ -65,8 +60,7 @@ impl Payload {
                 Ok(moved) => moves.extend(moved),
                 Err(error) => {
                     if let Error::Store(upsweep::Error::Damaged(_)) = &error {
-                        let extent = segment.extent();
-                        self.state.lock().unreadable.insert((extent.device.0, extent.offset));
+                        self.state.lock().unreadable.insert(key_of(&segment));
                     }
                     // What has moved may make room for the rest.
                     if !moves.is_empty() {
@@ -83,39 +77,25 @@ impl Payload {
     fn choose(&self) -> Vec<(Arc<ReservedExtent>, BTreeSet<u64>)> {
         let state = self.state.lock();
         let Some(segments_max) = self.room(&state).segments_to_clean() else { return Vec::new() };
-        let slots = usize::from(self.slots_per_home);
-        let survivors = state.survivors.as_ref().map(|(segment, _)| segment);
-        let place = |part: &Part| {
-            let extent = part.segment.extent();
-            (extent.device.0, extent.offset)
+        let mut left = state.unreadable.clone();
+        left.extend(state.survivors.as_ref().map(|(segment, _)| key_of(segment)));
+        let growing = state.open.map(|(home, _)| home).into_iter().chain(state.being_written());
+        let homes = growing.filter_map(|home| state.homes.get(home));
+        left.extend(homes.flat_map(|home| &home.parts).map(|part| key_of(&part.segment)));
+        let slots = self.slots_per_home;
+        let is_candidate = |(key, in_use): &(SegmentKey, &InUse)| {
+            in_use.living < u32::from(slots) && !left.contains(key)
         };
-        let is_left = |number: u64, part: &Part| {
-            state.unreadable.contains(&place(part))
-                || state.open.is_some_and(|(open, _)| open == number)
-                || state.is_writing(number)
-                || survivors.is_some_and(|segment| Arc::ptr_eq(segment, &part.segment))
-        };
-        let mut candidates: BTreeMap<(u16, u64), (&Arc<ReservedExtent>, Candidate)> =
-            BTreeMap::new();
-        for (number, home) in &state.homes {
-            for part in home.parts.iter().filter(|part| !is_left(*number, part)) {
-                let (_, candidate) = candidates
-                    .entry(place(part))
-                    .or_insert_with(|| (&part.segment, Candidate::default()));
-                candidate.homes.insert(*number);
-                candidate.living += match &part.present {
-                    None => usize::from(home.living),
-                    Some(_) => usize::from(part.living(&home.dead).count()),
-                };
-            }
+        let candidates = state.homes.segments().filter(is_candidate);
+        let mut by_worth: Vec<(f64, &InUse)> =
+            candidates.map(|(_, in_use)| (in_use.worth(slots, state.next_home), in_use)).collect();
+        let order = |left: &(f64, &InUse), right: &(f64, &InUse)| right.0.total_cmp(&left.0);
+        if segments_max < by_worth.len() {
+            by_worth.select_nth_unstable_by(segments_max, order);
+            by_worth.truncate(segments_max);
         }
-        let candidates = candidates.into_values().filter(|(_, found)| found.living < slots);
-        let mut by_worth: Vec<(f64, &Arc<ReservedExtent>, Candidate)> = candidates
-            .map(|(segment, found)| (found.worth(slots, state.next_home), segment, found))
-            .collect();
-        by_worth.sort_by(|left, right| right.0.total_cmp(&left.0));
-        let best = by_worth.into_iter().take(segments_max);
-        best.map(|(_, segment, found)| (Arc::clone(segment), found.homes)).collect()
+        by_worth.sort_by(order);
+        by_worth.iter().map(|(_, best)| (Arc::clone(&best.segment), best.homes.clone())).collect()
     }
 
     /// Copies what is needed of homes out of a segment to that of survivors, where it is not stable
@@ -126,16 +106,13 @@ impl Payload {
         homes: BTreeSet<u64>,
     ) -> Result<Vec<Move>, Error> {
         let (living, places) = self.living_in(segment, homes);
-        let data = read_places(segment, &places)?;
+        let read = read_places(segment, &places)?;
         let taken = self.take_survivors(places.len() as u16)?;
-        let mut rest = &data[..];
-        for (to, free) in &taken {
-            let (now, later) = rest.split_at(free.len() * BLOCK);
-            let offset = u64::from(free.start) * BLOCK_BYTES;
-            to.write(offset, Buffer::copy_of(now), WriteMode::Cached, Class::SweepWrite)?;
-            self.state.lock().note_unflushed(to);
-            rest = later;
-        }
+        let block = |place: &u64| {
+            let (from, data) = read.range(..=place).next_back().expect("it was read");
+            &data[(place - from) as usize..][..BLOCK]
+        };
+        self.write_blocks(places.iter().map(block), &taken)?;
         let mut free = taken.iter().flat_map(|(to, free)| free.clone().map(move |slot| (to, slot)));
         let mut moves = Vec::new();
         for (home, slots) in living {
@@ -153,6 +130,27 @@ impl Payload {
         Ok(moves)
     }
 
+    /// Writes blocks to as many slots.
+    fn write_blocks<'a>(
+        &self,
+        mut blocks: impl Iterator<Item = &'a [u8]>,
+        slots: &SegmentSlots,
+    ) -> Result<(), Error> {
+        for (segment, slots) in slots {
+            for first in slots.clone().step_by(usize::from(REQUEST_BLOCKS)) {
+                let count = REQUEST_BLOCKS.min(slots.end - first);
+                let mut buffer = Buffer::recycled(usize::from(count) * BLOCK);
+                for (into, block) in buffer.chunks_exact_mut(BLOCK).zip(&mut blocks) {
+                    into.copy_from_slice(block);
+                }
+                let offset = u64::from(first) * BLOCK_BYTES;
+                segment.write(offset, buffer, WriteMode::Cached, Class::SweepWrite)?;
+                self.state.lock().note_unflushed(segment);
+            }
+        }
+        Ok(())
+    }
+
     /// The slots of homes in a segment that are needed, and their offsets there.
     fn living_in(
         &self,
@@ -162,7 +160,7 @@ impl Payload {
         let state = self.state.lock();
         let (mut all, mut offsets) = (Vec::new(), Vec::new());
         for home in homes {
-            let Some(found) = state.homes.get(&home) else { continue };
+            let Some(found) = state.homes.get(home) else { continue };
             let parts = found.parts.iter().filter(|part| Arc::ptr_eq(&part.segment, segment));
             let slots =
                 parts.flat_map(|part| part.living(&found.dead).iter().collect::<Vec<u16>>());
@@ -215,7 +213,7 @@ impl Payload {
         let mut places: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
         let mut left = Vec::new();
         for Move { from, home: number, parts } in moves {
-            let Some(home) = state.homes.get(&number) else { continue };
+            let Some(home) = state.homes.get(number) else { continue };
             let places = places.entry(number).or_insert_with(|| home.parts.clone());
             places.retain(|part| !Arc::ptr_eq(&part.segment, &from));
             places.extend(parts);
@@ -229,34 +227,30 @@ impl Payload {
         batch.commit(Durability::Relaxed)?;
         let mut state = self.state.lock();
         for (number, parts) in places {
-            // Only the work in the background, which this is, takes homes away.
-            state.homes.get_mut(&number).expect("it is still there").parts = parts;
+            state.homes.relocate(number, parts);
         }
         left.into_iter().for_each(|segment| state.retire(segment));
         Ok(())
     }
 }
 
-/// Reads blocks at these offsets of a segment, in order.
-fn read_places(segment: &ReservedExtent, places: &[u64]) -> Result<Vec<u8>, Error> {
-    let read = |offset: u64, bytes: u64| {
-        segment.read(offset, Buffer::recycled(bytes as usize), Class::SweepRead)
-    };
-    let needed = places.len() as u64 * BLOCK_BYTES;
-    let mut data = Vec::with_capacity(needed as usize);
+/// Reads parts of a segment in which all blocks at these offsets are; returns them by offset.
+fn read_places(segment: &ReservedExtent, places: &[u64]) -> Result<BTreeMap<u64, Buffer>, Error> {
     let (Some(first), Some(last)) = (places.iter().min(), places.iter().max()) else {
-        return Ok(data);
+        return Ok(BTreeMap::new());
     };
-    let span = last + BLOCK_BYTES - first;
-    if span <= needed * NEEDED_SHARE {
-        let all = read(*first, span)?;
-        for place in places {
-            data.extend_from_slice(&all[(place - first) as usize..][..BLOCK_BYTES as usize]);
-        }
-        return Ok(data);
-    }
-    for run in places.chunk_by(|left, right| left + BLOCK_BYTES == *right) {
-        data.extend_from_slice(&read(run[0], run.len() as u64 * BLOCK_BYTES)?);
-    }
-    Ok(data)
+    let (request, end) = (u64::from(REQUEST_BLOCKS) * BLOCK_BYTES, last + BLOCK_BYTES);
+    let is_dense = end - first <= places.len() as u64 * BLOCK_BYTES * NEEDED_SHARE;
+    let spans: Vec<Range<u64>> = if is_dense {
+        let starts = (*first..end).step_by(request as usize);
+        starts.map(|start| start..end.min(start + request)).collect()
+    } else {
+        let runs = places.chunk_by(|left, right| left + BLOCK_BYTES == *right);
+        runs.map(|run| run[0]..run[run.len() - 1] + BLOCK_BYTES).collect()
+    };
+    let read = |span: Range<u64>| {
+        let buffer = Buffer::recycled((span.end - span.start) as usize);
+        Ok((span.start, segment.read(span.start, buffer, Class::SweepRead)?))
+    };
+    spans.into_iter().map(read).collect()
 }

@@ -38,7 +38,7 @@
 //! | `changes` | what has changed between two moments |
 //! | `sight` | what somebody sees through several branches |
 //! | `rows`, `looks`, `catalog`, `checks` | volumes, snapshots, histories, branches |
-//! | `slots`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
+//! | `slots`, `homes`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `room` | how much room there is for payload, and when it is made |
 //! | `trim` | what the sweep shows can be deleted |
@@ -66,6 +66,7 @@ mod entry;
 mod error;
 mod history;
 mod home_rows;
+mod homes;
 mod looks;
 mod payload;
 mod quota;

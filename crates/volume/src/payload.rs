@@ -25,6 +25,7 @@ use crate::ahead::Ahead;
 use crate::buffer::{Stretch, WriteBuffer};
 use crate::error::Error;
 use crate::home_rows::{self, HomeRows, PartRow, key_of_dead, key_of_place};
+use crate::homes::{Burial, Home, Homes, Part, SegmentKey, key_of, row_of};
 use crate::room::Refusals;
 use crate::slots::Slots;
 use crate::stamps::Change;
@@ -59,9 +60,7 @@ pub struct Taken {
 
 #[derive(Default)]
 pub struct State {
-    pub homes: BTreeMap<u64, Home>,
-    /// Slots of all homes that are not dead.
-    pub living: u64,
+    pub homes: Homes,
     /// The home that is being filled, and its first free slot.
     pub open: Option<(u64, u16)>,
     pub next_home: u64,
@@ -69,8 +68,8 @@ pub struct State {
     taken: u64,
     /// The segment that cleaning fills, and its first free slot.
     pub survivors: Option<(Arc<ReservedExtent>, u16)>,
-    /// Segments, by device and offset, of which cleaning could not read what is needed.
-    pub unreadable: BTreeSet<(u16, u64)>,
+    /// Segments of which cleaning could not read what is needed.
+    pub unreadable: BTreeSet<SegmentKey>,
     /// First slots and lengths of what is being written past the buffer.
     in_flight: BTreeMap<Physical, u16>,
     buffer: WriteBuffer,
@@ -86,27 +85,6 @@ pub struct State {
     /// A segment of each device that has been written to since its last flush.
     unflushed: BTreeMap<u16, Arc<ReservedExtent>>,
 }
-
-pub struct Home {
-    /// Where its slots are; no slot is in two.
-    pub parts: Vec<Part>,
-    pub dead: Slots,
-    /// How many are not dead.
-    pub living: u16,
-}
-
-/// Slots of a home that lie in one segment, one after another.
-#[derive(Clone)]
-pub struct Part {
-    pub segment: Arc<ReservedExtent>,
-    /// The slot of the segment at which they begin.
-    pub base: u16,
-    /// Which they are; `None`: all, as long as the home has not moved.
-    pub present: Option<Slots>,
-}
-
-/// Slots that no one needs any more, by home: they are dead once that is recorded.
-pub type Burial = BTreeMap<u64, Slots>;
 
 /// Slots that were taken for a write.
 pub struct Allocation {
@@ -146,8 +124,8 @@ fn bytes_of(slots_per_home: u16) -> u32 {
     u32::from(slots_per_home) * BLOCK_BYTES as u32
 }
 
-/// Segments by device and offset.
-type Segments = BTreeMap<(u16, u64), Arc<ReservedExtent>>;
+/// Segments by key.
+type Segments = BTreeMap<SegmentKey, Arc<ReservedExtent>>;
 
 impl Payload {
     /// Opens the payload of a store; homes up to `last` have been used. Segments without a home are
@@ -182,12 +160,10 @@ impl Payload {
                 "a segment of {bytes} bytes, where homes have {slots_per_home} slots"
             )));
         }
-        let by_place = |segment: ReservedExtent| {
-            let extent = segment.extent();
-            ((extent.device.0, extent.offset), Arc::new(segment))
-        };
-        let mut segments: Segments = segments.into_iter().map(by_place).collect();
-        let (mut homes, mut filled, mut faults) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let by_key = |segment: ReservedExtent| (key_of(&segment), Arc::new(segment));
+        let mut segments: Segments = segments.into_iter().map(by_key).collect();
+        let (mut homes, mut filled, mut faults) = (Homes::default(), BTreeMap::new(), Vec::new());
+        let mut next_home = last + 1;
         for (number, HomeRows { dead, parts: rows }) in home_rows::read(&table, slots_per_home)? {
             if rows.is_empty() {
                 continue;
@@ -207,12 +183,11 @@ impl Payload {
             }
             let living = slots_per_home - dead.count();
             homes.insert(number, Home { parts, dead, living });
+            next_home = next_home.max(number + 1);
         }
         let all = AtomicU64::new(segments.len() as u64);
-        let living = homes.values().map(|home: &Home| u64::from(home.living)).sum();
         segments.retain(|_, segment| Arc::strong_count(segment) == 1);
-        let next_home = 1 + homes.last_key_value().map_or(last, |(found, _)| last.max(*found));
-        let state = State { homes, living, next_home, ..State::default() };
+        let state = State { homes, next_home, ..State::default() };
         let payload = Self {
             store: store.clone(),
             table,
@@ -339,9 +314,8 @@ impl Payload {
         }
         state.open = None;
         state.unused.clear();
-        state.end_burial(burial);
+        state.homes.bury(burial);
         state.homes.insert(number, home);
-        state.living += u64::from(self.slots_per_home);
         state.next_home += 1;
         if self.room(state).is_short() {
             self.owes.store(true, Ordering::Release);
@@ -371,7 +345,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Adds to a batch that no one needs these slots; see [`State::end_burial`].
+    /// Adds to a batch that no one needs these slots; see [`Homes::bury`].
     pub fn bury(&self, slots: impl IntoIterator<Item = Physical>, batch: &mut Batch) -> Burial {
         self.state.lock().bury(slots, self, batch)
     }
@@ -379,16 +353,16 @@ impl Payload {
     /// Declares that no one needs any slots from `from` on but these.
     pub fn bury_others(&self, from: Physical, needed: &BTreeSet<Physical>) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let homes: Vec<u64> = state.homes.range(from.home..).map(|(home, _)| *home).collect();
-        let slots = homes
-            .into_iter()
+        let slots = state
+            .homes
+            .numbers_from(from.home)
             .flat_map(|home| (0..self.slots_per_home).map(move |slot| Physical { home, slot }));
         let others: Vec<Physical> =
             slots.filter(|slot| *slot >= from && !needed.contains(slot)).collect();
         let mut batch = self.store.batch();
         let burial = state.bury(others, self, &mut batch);
         batch.commit(Durability::Relaxed)?;
-        state.end_burial(burial);
+        state.homes.bury(burial);
         Ok(())
     }
 
@@ -408,9 +382,7 @@ impl Payload {
     pub fn reclaim(&self) -> Result<usize, Error> {
         let state = self.state.lock();
         let open = state.open.map(|(home, _)| home);
-        let is_over = |(number, home): &(&u64, &Home)| Some(**number) != open && home.living == 0;
-        let over: Vec<u64> =
-            state.homes.iter().filter(is_over).map(|(number, _)| *number).collect();
+        let over: Vec<u64> = state.homes.empty().filter(|number| Some(*number) != open).collect();
         drop(state);
         if !over.is_empty() {
             let mut batch = self.store.batch();
@@ -422,7 +394,7 @@ impl Payload {
         }
         let mut state = self.state.lock();
         for number in over {
-            let parts = state.homes.remove(&number).map(|home| home.parts).unwrap_or_default();
+            let parts = state.homes.remove(number).map(|home| home.parts).unwrap_or_default();
             parts.into_iter().for_each(|part| state.retire(part.segment));
         }
         let unread = state.retired.extract_if(.., |segment| Arc::strong_count(segment) == 1);
@@ -463,50 +435,18 @@ impl Payload {
     /// Whether it is recorded that no one needs a slot.
     pub fn is_dead(&self, slot: Physical) -> bool {
         let state = self.state.lock();
-        state.homes.get(&slot.home).is_some_and(|home| home.dead.has(slot.slot))
+        state.homes.get(slot.home).is_some_and(|home| home.dead.has(slot.slot))
     }
 
     /// How many slots are not known to be dead.
     pub fn living(&self) -> u64 {
-        self.state.lock().living
+        self.state.lock().homes.living()
     }
 
     /// Whether a slot is in a home and not dead.
     pub fn is_living(&self, slot: Physical) -> bool {
         let state = self.state.lock();
-        state.homes.get(&slot.home).is_some_and(|home| !home.dead.has(slot.slot))
-    }
-}
-
-impl Home {
-    /// How many slots it has.
-    fn slots(&self) -> u16 {
-        8 * self.dead.bytes().len() as u16
-    }
-}
-
-/// The record of the place of a home with these parts.
-pub fn row_of(parts: &[Part]) -> Vec<u8> {
-    let row = |part: &Part| {
-        let (extent, base) = (part.segment.extent(), part.base);
-        let (device, offset, present) = (extent.device.0, extent.offset, part.present.clone());
-        PartRow { device, offset, base, present }
-    };
-    home_rows::encode(&parts.iter().map(row).collect::<Vec<PartRow>>())
-}
-
-impl Part {
-    /// Where a slot is in the segment; `None` if it is not in this part.
-    pub fn slot(&self, slot: u16) -> Option<u16> {
-        match &self.present {
-            None => Some(self.base + slot),
-            Some(present) => present.has(slot).then(|| self.base + present.count_below(slot)),
-        }
-    }
-
-    /// Its slots of those that are not dead.
-    pub fn living(&self, dead: &Slots) -> Slots {
-        self.present.as_ref().map_or_else(|| dead.others(), |present| present.without(dead))
+        state.homes.get(slot.home).is_some_and(|home| !home.dead.has(slot.slot))
     }
 }
 
@@ -533,7 +473,7 @@ impl State {
     ) -> Burial {
         let mut burial = Burial::new();
         for slot in slots {
-            if self.homes.get(&slot.home).is_some_and(|home| !home.dead.has(slot.slot)) {
+            if self.homes.get(slot.home).is_some_and(|home| !home.dead.has(slot.slot)) {
                 let none = || Slots::none(payload.slots_per_home);
                 burial.entry(slot.home).or_insert_with(none).add(slot.slot);
             }
@@ -544,20 +484,9 @@ impl State {
         burial
     }
 
-    /// Takes in that slots are dead: that is recorded now.
-    pub fn end_burial(&mut self, burial: Burial) {
-        for (home, slots) in burial {
-            if let Some(home) = self.homes.get_mut(&home) {
-                let dead = slots.iter().filter(|slot| home.dead.add(*slot)).count() as u16;
-                home.living -= dead;
-                self.living -= u64::from(dead);
-            }
-        }
-    }
-
     /// Where the first of consecutive slots of a home are.
     pub fn place(&self, first: Physical, slots: u16) -> Option<Place> {
-        let home = self.homes.get(&first.home)?;
+        let home = self.homes.get(first.home)?;
         let slots = slots.min(home.slots().checked_sub(first.slot)?);
         let in_part = |part| Some((part, Part::slot(part, first.slot)?));
         let (part, at) = home.parts.iter().find_map(in_part)?;
@@ -567,10 +496,9 @@ impl State {
         Some(Place { segment, offset, slots })
     }
 
-    /// Whether slots of a home are being written, or will be.
-    pub fn is_writing(&self, home: u64) -> bool {
-        let slots = |slot| Physical { home, slot };
-        self.in_flight.range(slots(0)..=slots(u16::MAX)).next().is_some() || self.buffer.has(home)
+    /// The homes of which slots are being written, or will be.
+    pub fn being_written(&self) -> impl Iterator<Item = u64> {
+        self.in_flight.keys().map(|first| first.home).chain(self.buffer.homes())
     }
 
     /// Notes that a segment has been written to.
@@ -582,16 +510,14 @@ impl State {
     /// Notes that all segments may have been written to: a process that was killed may have left
     /// that in the caches of the devices.
     fn note_all_unflushed(&mut self) {
-        let parts = self.homes.values().flat_map(|home| &home.parts);
-        let segments = parts.map(|part| &part.segment);
-        let by_device = segments.map(|segment| (segment.extent().device.0, Arc::clone(segment)));
+        let segments = self.homes.segments();
+        let by_device = segments.map(|((device, _), of)| (device, Arc::clone(&of.segment)));
         self.unflushed = by_device.collect();
     }
 
     /// Lets a segment go once nobody has it any more.
     pub fn retire(&mut self, segment: Arc<ReservedExtent>) {
-        let extent = segment.extent();
-        self.unreadable.remove(&(extent.device.0, extent.offset));
+        self.unreadable.remove(&key_of(&segment));
         if !self.retired.iter().any(|known| Arc::ptr_eq(known, &segment)) {
             self.retired.push(segment);
         }

@@ -15,7 +15,7 @@ use upsweep::{Batch, Table};
 use crate::address::{BLOCK_BYTES, Branch, Physical};
 use crate::catalog::{Activity, Catalog};
 use crate::error::Error;
-use crate::payload::Burial;
+use crate::homes::Burial;
 use crate::rows::{Key, malformed};
 use crate::slots::Slots;
 use crate::trim::Trims;

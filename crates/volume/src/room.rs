@@ -131,7 +131,7 @@ impl Payload {
         let segments = self.segments.load(Ordering::Acquire).saturating_sub(idle);
         // A home that is open has all its slots from the beginning; that of survivors fills up.
         let unfilled = state.survivors.as_ref().map_or(0, |(_, next)| slots - u64::from(*next));
-        let dead = (segments * slots).saturating_sub(state.living + unfilled);
+        let dead = (segments * slots).saturating_sub(state.homes.living() + unfilled);
         let (reservable, in_pieces) =
             (self.reservable(), self.refusals.in_pieces.load(Ordering::Acquire));
         Room { reservable, in_pieces, spares, segments, dead, slots_per_segment: slots }

@@ -249,8 +249,7 @@ impl Volumes {
     /// Payload that is not known to be dead, in bytes: about what a scrub of all volumes checks.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
-        let state = self.inner.payload.state.lock();
-        state.homes.values().map(|home| u64::from(home.living) * BLOCK_BYTES).sum()
+        self.inner.payload.living() * BLOCK_BYTES
     }
 
     /// How far the scrub that goes on has come; see [`Volumes::continue_scrub`].

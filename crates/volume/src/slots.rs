@@ -49,6 +49,16 @@ impl Slots {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own & !other).collect())
     }
 
+    /// Those that are in `other` as well.
+    pub fn common(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(own, other)| own & other).collect())
+    }
+
+    /// Adds all of `other`.
+    pub fn add_all(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own |= other);
+    }
+
     /// How many there are.
     pub fn count(&self) -> u16 {
         self.0.iter().map(|byte| byte.count_ones() as u16).sum()
@@ -92,6 +102,11 @@ mod tests {
             prop_assert!((0..104).all(|slot| others.has(slot) != slots.has(slot)));
             prop_assert_eq!(others.without(&slots), others.clone());
             prop_assert_eq!(slots.without(&slots).count(), 0);
+            prop_assert_eq!(slots.common(&others).count(), 0);
+            prop_assert_eq!(slots.common(&slots), slots.clone());
+            let mut all = others;
+            all.add_all(&slots);
+            prop_assert_eq!(all.count(), 104);
             prop_assert_eq!(Slots::from_bytes(slots.bytes(), 104), Some(slots.clone()));
             prop_assert_eq!(Slots::from_bytes(slots.bytes(), 96), None);
         }

@@ -293,7 +293,7 @@ impl Inner {
         let ticket = batch.commit(Durability::Relaxed)?;
         drop(catalog);
         self.note(&ticket);
-        self.payload.state.lock().end_burial(burial);
+        self.payload.state.lock().homes.bury(burial);
         self.note_dead(&of_volumes);
         Ok(())
     }

@@ -79,7 +79,7 @@ impl Payload {
     fn faults(&self) -> Vec<String> {
         let state = self.state.lock();
         let (mut taken, mut faults) = (BTreeMap::new(), Vec::new());
-        for (number, home) in &state.homes {
+        for (number, home) in state.homes.iter() {
             let mut wrong = 0;
             for slot in home.dead.others().iter() {
                 let mut places = home.parts.iter().filter_map(|part| {
