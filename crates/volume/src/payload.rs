@@ -48,6 +48,8 @@ pub struct Payload {
     pub refusals: Refusals,
     /// A home was opened when there was little room, and nobody has cleaned for it yet.
     pub owes: AtomicBool,
+    /// What is called when there is work in the background that should not wait.
+    pub wake: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
     pub taken: Taken,
 }
 
@@ -197,6 +199,7 @@ impl Payload {
             segments: all,
             refusals: Refusals::default(),
             owes: AtomicBool::new(false),
+            wake: Mutex::default(),
             taken: Taken::default(),
         };
         Ok((payload, segments, faults))
@@ -317,8 +320,12 @@ impl Payload {
         state.homes.bury(burial);
         state.homes.insert(number, home);
         state.next_home += 1;
-        if self.room(state).is_short() {
+        let room = self.room(state);
+        if room.is_short() {
             self.owes.store(true, Ordering::Release);
+        }
+        if room.segments_to_clean().is_some() || state.taken > room.unseen_max() {
+            self.wake.lock().iter().for_each(|wake| wake());
         }
         Ok(number)
     }

@@ -357,6 +357,13 @@ impl Volumes {
         inner.work()
     }
 
+    /// Lets `wake` be called, from now on instead of another one, when segments should be cleaned or
+    /// superseded blocks looked for: whoever calls [`Volumes::work`] should then not rest. It must
+    /// not wait for anything, nor use the volumes: writers call it.
+    pub fn wake_when_due(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.inner.payload.wake.lock() = Some(Box::new(wake));
+    }
+
     /// Lets a volume keep its past from now on, or for another time or another number of bytes.
     /// Without a history it forgets all moments but those of its snapshots, and all marks.
     ///

@@ -1,6 +1,7 @@
 //! Volumes on devices that get full.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use upsweep::layers::device::{
     DeviceId, FailureKind, HostileDevices, LatencyModel, MemoryDevices, ThreadedDevices,
@@ -13,7 +14,10 @@ const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 256 * MIB;
 
 fn opened(capacity: u64) -> (Store, Volumes) {
-    let memory = MemoryDevices::with_sizes(&[0, 0], 1);
+    opened_on(MemoryDevices::with_sizes(&[0, 0], 1), capacity)
+}
+
+fn opened_on(memory: MemoryDevices, capacity: u64) -> (Store, Volumes) {
     let bank = ThreadedDevices::in_virtual_time(HostileDevices::new(memory, 1));
     bank.with(|devices| devices.set_capacity(DeviceId(0), capacity));
     let options = OpenOptions::default().memory_bytes(64 << 20).without_threads();
@@ -116,6 +120,33 @@ fn what_is_overwritten_is_found_although_nobody_flushes() {
     }
     // A sweep is asked for when 51 MiB have been written.
     assert!(most < 128 * MIB, "{most} bytes for a volume of 16 MiB");
+}
+
+#[test]
+fn whoever_rests_is_woken_before_writers_have_to_help() {
+    let (store, volumes) =
+        opened_on(MemoryDevices::with_fixed_sizes(&[CAPACITY, 64 * MIB], 1), CAPACITY);
+    let blocks = 3 * CAPACITY / 4 / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let is_due = Arc::new(AtomicBool::new(false));
+    let due = Arc::clone(&is_due);
+    volumes.wake_when_due(move || due.store(true, Ordering::Release));
+    for nth in 0..32 * MIB / BLOCK_BYTES {
+        write(&disk, nth, nth).expect("there is room");
+    }
+    assert!(!is_due.load(Ordering::Acquire), "there is much room, and nothing is superseded");
+    let mut copied_by_writers = 0;
+    for nth in 1..=2 * blocks {
+        let before = volumes.traffic().copied_bytes;
+        write(&disk, scattered(nth, 1 << 32) % blocks, nth).expect("there is room");
+        copied_by_writers += volumes.traffic().copied_bytes - before;
+        if is_due.swap(false, Ordering::AcqRel) {
+            while volumes.work().expect("no fault") {}
+            store.blocks().work();
+        }
+    }
+    assert!(volumes.traffic().copied_bytes > 0, "segments were cleaned");
+    assert_eq!(copied_by_writers, 0, "and not by writers");
 }
 
 #[test]

@@ -37,6 +37,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_over: bool,
+    /// Something should not wait until the end of the pause.
+    is_due: bool,
     /// Why the store cannot be used any more.
     failure: Option<Failure>,
 }
@@ -45,6 +47,9 @@ struct State {
 struct Worker {
     context: Context,
     served: Arc<OpenStore>,
+    shared: Arc<Shared>,
+    /// Whether the volumes know whom to wake.
+    is_known: bool,
     flushed_at: Instant,
     /// The last record of the log after the last flush.
     flushed: Option<Seq>,
@@ -65,6 +70,8 @@ impl Upkeep {
         let mut worker = Worker {
             context: context.clone(),
             served: Arc::clone(served),
+            shared: Arc::clone(&shared),
+            is_known: false,
             flushed_at: Instant::now(),
             flushed: None,
             told: None,
@@ -72,7 +79,7 @@ impl Upkeep {
         };
         let its = Arc::clone(&shared);
         let run = move || {
-            if let Err(error) = worker.run(&its) {
+            if let Err(error) = worker.run() {
                 its.lock().failure = Some(error.into());
                 bell.ring();
             }
@@ -101,29 +108,46 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits; returns whether it is over.
+    /// Waits, but not for something that is due; returns whether it is over.
     fn rest(&self, pause: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), pause, |state| !state.is_over);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+        self.wait(pause, |state| !state.is_over && !state.is_due)
+    }
+
+    /// Waits, whatever is due; returns whether it is over.
+    fn rest_after_failure(&self) -> bool {
+        self.wait(REST_AFTER_FAILURE, |state| !state.is_over)
+    }
+
+    fn wait(&self, pause: Duration, rests: impl FnMut(&mut State) -> bool) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), pause, rests);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.is_due = false;
+        state.is_over
+    }
+
+    /// Ends a pause.
+    fn wake(&self) {
+        self.lock().is_due = true;
+        self.changed.notify_all();
     }
 }
 
 impl Worker {
     /// Works until it is over, or the store is closed by a failure.
-    fn run(&mut self, shared: &Shared) -> Result<(), upsweep_volume::Error> {
+    fn run(&mut self) -> Result<(), upsweep_volume::Error> {
         use upsweep::Error::Closed;
         use upsweep_volume::Error::Store;
         loop {
-            let pause = match self.step() {
-                Ok(true) => Duration::ZERO,
-                Ok(false) => REST,
+            let is_over = match self.step() {
+                Ok(true) => self.shared.rest(Duration::ZERO),
+                Ok(false) => self.shared.rest(REST),
                 Err(error @ Store(Closed(_))) => return Err(error),
                 Err(error) => {
                     self.tell(error.to_string());
-                    REST_AFTER_FAILURE
+                    self.shared.rest_after_failure()
                 }
             };
-            if shared.rest(pause) {
+            if is_over {
                 return Ok(());
             }
         }
@@ -134,6 +158,11 @@ impl Worker {
         // Fails if the store has.
         self.served.store().flush()?;
         let Some(volumes) = self.served.existing_volumes()? else { return Ok(false) };
+        if !self.is_known {
+            let shared = Arc::clone(&self.shared);
+            volumes.wake_when_due(move || shared.wake());
+            self.is_known = true;
+        }
         // A failure of one, such as damage in the way of cleaning, does not keep the others back.
         let worked = volumes.work();
         let scrubbed = self.scrub.step(&self.context, &volumes);
