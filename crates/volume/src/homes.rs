@@ -271,7 +271,8 @@ mod tests {
         fn what_is_known_of_segments_is_what_homes_come_to(steps in steps()) {
             let store = Store::in_memory().expect("made");
             let space = store.table("homes").expect("made").space();
-            let reserve = |_| Arc::new(store.blocks().reserve_extent(space, 1 << 16).expect("room"));
+            let blocks = store.blocks();
+            let reserve = |_| Arc::new(blocks.reserve_extent(space, 1 << 16).expect("room"));
             let segments: Vec<Arc<ReservedExtent>> = (0..5).map(reserve).collect();
             let mut homes = Homes::default();
             for (number, nth, step) in steps {

@@ -38,7 +38,8 @@
 //! | `changes` | what has changed between two moments |
 //! | `sight` | what somebody sees through several branches |
 //! | `rows`, `looks`, `catalog`, `checks` | volumes, snapshots, histories, branches |
-//! | `slots`, `homes`, `home_rows`, `payload`, `buffer` | where payload is, and what waits to be written |
+//! | `slots`, `homes`, `home_rows` | where payload is |
+//! | `payload`, `buffer` | its writes, and what waits to be written |
 //! | `cleaning` | moving what is needed out of segments in which little is |
 //! | `room` | how much room there is for payload, and when it is made |
 //! | `trim` | what the sweep shows can be deleted |

@@ -357,9 +357,10 @@ impl Volumes {
         inner.work()
     }
 
-    /// Lets `wake` be called, from now on instead of another one, when segments should be cleaned or
-    /// superseded blocks looked for: whoever calls [`Volumes::work`] should then not rest. It must
-    /// not wait for anything, nor use the volumes: writers call it.
+    /// Has `wake` called, instead of an earlier one, when segments should be cleaned or superseded
+    /// blocks be looked for: whoever calls [`Volumes::work`] should not rest then. Writers call it,
+    /// so it must neither wait for anything nor use the volumes. Cost: a call for each 4 MiB that
+    /// are written while something is due.
     pub fn wake_when_due(&self, wake: impl Fn() + Send + Sync + 'static) {
         *self.inner.payload.wake.lock() = Some(Box::new(wake));
     }
