@@ -196,7 +196,7 @@ impl Inner {
         let _looking = self.stamps.look();
         let blocks = offset / BLOCK_BYTES..(offset + into.len() as u64) / BLOCK_BYTES;
         let sight = self.see(&self.line(look), blocks.clone())?;
-        if self.read_seen(look.branch, &sight, blocks.clone(), into)? {
+        if self.read_seen(look.branch, [(&sight, blocks.clone(), into)])? {
             return Ok(());
         }
         let (branch, reason) = (look.branch.0, "its payload is missing".to_owned());

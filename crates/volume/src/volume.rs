@@ -192,6 +192,39 @@ impl Volume {
         Ok(whole)
     }
 
+    /// As [`Volume::read`], for several ranges, whose results are in the same order. Everything
+    /// that has to be read for them is in flight at the same time, where the host can: for several
+    /// short ones this takes little longer than for one.
+    pub fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), Error>> {
+        if let Ok(true) = self.read_together(reads) {
+            return reads.iter().map(|_| Ok(())).collect();
+        }
+        // One after another, they tell which ones fail.
+        reads.iter_mut().map(|(offset, into)| self.read(*offset, into)).collect()
+    }
+
+    /// Reads ranges of whole blocks, and returns whether it could.
+    fn read_together(&self, reads: &mut [(u64, &mut [u8])]) -> Result<bool, Error> {
+        let _looking = self.inner.stamps.look();
+        let look = self.look()?;
+        let mut ranges = Vec::with_capacity(reads.len());
+        for (offset, into) in reads.iter() {
+            let bytes = into.len() as u64;
+            check_range(look.bytes, *offset, bytes)?;
+            let is_whole = offset.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES);
+            if !is_whole || bytes == 0 {
+                return Ok(false);
+            }
+            ranges.push(blocks_of(*offset, bytes));
+        }
+        let sights = self.inner.see_all(&self.inner.line(look), &ranges)?;
+        let seen = sights.iter().zip(ranges).zip(reads);
+        let seen = seen.map(|((sight, blocks), (_, into))| (sight, blocks, &mut **into));
+        let is_read = self.inner.read_seen(look.branch, seen)?;
+        // If it looks at something else now, what was looked at may have been trimmed.
+        Ok(is_read && self.look()? == look)
+    }
+
     /// Reads the blocks that a range covers in whole or in part.
     fn read_blocks(&self, offset: u64, bytes: u64, into: &mut [u8]) -> Result<(), Error> {
         let blocks = blocks_of(offset, bytes);
@@ -199,7 +232,8 @@ impl Volume {
             let _looking = self.inner.stamps.look();
             let look = self.check(offset, bytes)?;
             let sight = self.inner.see(&self.inner.line(look), blocks.clone())?;
-            let is_read = self.inner.read_seen(look.branch, &sight, blocks.clone(), into)?;
+            let seen = (&sight, blocks.clone(), &mut *into);
+            let is_read = self.inner.read_seen(look.branch, [seen])?;
             // If it looks at something else now, what was looked at may have been trimmed.
             if self.look()? == look && is_read {
                 return Ok(());
@@ -410,16 +444,34 @@ impl Inner {
         self.zero_walks.lock().extend(walks);
     }
 
-    /// Reads blocks that have been seen; returns whether all payload is still there. What is on the
-    /// devices is read at the same time.
-    pub fn read_seen(
+    /// Reads ranges of blocks that have been seen; returns whether all payload is still there. What
+    /// is on the devices is read at the same time.
+    pub fn read_seen<'a>(
+        &self,
+        branch: Branch,
+        ranges: impl IntoIterator<Item = (&'a Sight, Range<u64>, &'a mut [u8])>,
+    ) -> Result<bool, Error> {
+        let mut on_devices = Vec::new();
+        for (sight, blocks, into) in ranges {
+            if !self.find_seen(branch, sight, blocks, into, &mut on_devices)? {
+                return Ok(false);
+            }
+        }
+        self.read_places(branch, on_devices)?;
+        Ok(true)
+    }
+
+    /// Fills in what is in memory of blocks that have been seen, and finds the rest on the devices;
+    /// returns whether all payload is still there.
+    fn find_seen<'a>(
         &self,
         branch: Branch,
         sight: &Sight,
         blocks: Range<u64>,
-        mut into: &mut [u8],
+        mut into: &'a mut [u8],
+        on_devices: &mut Vec<(Place, Wanted<'a>)>,
     ) -> Result<bool, Error> {
-        let (mut on_devices, mut next) = (Vec::new(), blocks.start);
+        let mut next = blocks.start;
         while next < blocks.end {
             let Seen::Slot(slot, _) = sight.of(next).seen else {
                 let (absent, rest) = into.split_at_mut(BLOCK);
@@ -449,7 +501,6 @@ impl Inner {
                 Slot::Device(place) => on_devices.push((place, wanted)),
             }
         }
-        self.read_places(branch, on_devices)?;
         Ok(true)
     }
 

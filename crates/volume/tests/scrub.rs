@@ -139,6 +139,11 @@ fn damage_is_found_with_all_who_see_it_and_nothing_else() {
         assert_eq!(matches!(read, Err(Error::Damaged { .. })), is_damaged, "block {block}");
         assert_eq!(read.is_ok(), !is_damaged, "block {block}");
     }
+    let mut blocks = vec![[0; BLOCK]; 200];
+    let parts = blocks.iter_mut().zip(0..).map(|(part, nth)| (nth * BLOCK_BYTES, &mut part[..]));
+    let read = disk.read_all(&mut parts.collect::<Vec<_>>());
+    let failed: Vec<usize> = (0..200).filter(|nth| read[*nth].is_err()).collect();
+    assert_eq!(failed, [5, 7, 8, 9], "each fails alone");
 }
 
 #[test]

@@ -42,6 +42,39 @@ fn parts_of_blocks_are_written_and_read() {
 }
 
 #[test]
+fn several_ranges_are_read_together_and_fail_alone() {
+    let (_store, volumes) = opened();
+    let disk = volumes.create("disk", MIB).expect("made");
+    let data: Vec<u8> = (0..MIB / 2).map(|at| (at / 1000) as u8).collect();
+    write(&disk, 0, &data);
+    let clone = volumes.clone_volume("disk", None, "clone").expect("made");
+    write(&clone, 8192, &[7; 4096]);
+    let expected = [&data[..8192], &[7; 4096], &data[12288..], &vec![0; data.len()]].concat();
+    let whole = [(4096, 8192), (8192, 4096), (65536, 131_072), (MIB - 4096, 4096), (0, 4096)];
+    let odd = [(4096, 4096), (100, 50), (0, 0), (MIB - 1, 1)];
+    let beyond = [(0, 4096), (MIB, 4096), (u64::MAX, 4096), (MIB - 4096, 8192), (4096, 4096)];
+    for ranges in [&whole[..], &odd, &beyond, &[]] {
+        let mut parts: Vec<_> =
+            ranges.iter().map(|(offset, bytes)| (*offset, vec![0xee; *bytes as usize])).collect();
+        let mut reads: Vec<_> =
+            parts.iter_mut().map(|(offset, part)| (*offset, &mut part[..])).collect();
+        let found = clone.read_all(&mut reads);
+        assert_eq!(found.len(), ranges.len());
+        for ((offset, part), found) in parts.iter().zip(found) {
+            let end = offset.checked_add(part.len() as u64).filter(|end| *end <= MIB);
+            match end {
+                Some(end) => assert!(*part == expected[*offset as usize..end as usize]),
+                None => assert!(matches!(found, Err(Error::OutOfRange { .. }))),
+            }
+            assert_eq!(found.is_ok(), end.is_some(), "at {offset}");
+        }
+    }
+    volumes.delete("clone").expect("deleted");
+    let gone = clone.read_all(&mut [(0, &mut [0; 4096])]);
+    assert!(matches!(gone[..], [Err(Error::NoVolume(_))]), "{gone:?}");
+}
+
+#[test]
 fn what_is_on_the_devices_and_what_is_in_memory_are_read_together() {
     let (_store, volumes) = opened();
     let disk = volumes.create("disk", MIB).expect("made");

@@ -206,6 +206,10 @@ impl Device for Disk {
         self.volume.read(offset, buffer).map_err(fault)
     }
 
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), Fault>> {
+        self.volume.read_all(reads).into_iter().map(|read| read.map_err(fault)).collect()
+    }
+
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {
         self.volume.write(offset, data, acknowledge(durable)).map_err(write_fault)
     }

@@ -77,8 +77,8 @@ pub struct ServerConfig {
     /// How many requests are performed at a time, of all connections together, at least 1, by
     /// default 24, beside those that threads of connections perform. Each has a thread of its own.
     /// A connection has at most two for each one that is left idle, or one: two thirds of them if
-    /// it is alone. Its flushes are performed together; what else there is waits in the order in
-    /// which it came.
+    /// it is alone. Its flushes are performed together, and so are its short reads that wait; what
+    /// else there is waits in the order in which it came.
     pub workers: usize,
     /// How long a client may take from the connection until it has opened an export, TLS included;
     /// by default 10 seconds. Later it may be idle as long as it likes.

@@ -42,6 +42,12 @@ pub trait Device: Send + Sync {
     /// The [`Fault`] that the client gets, as with all other calls.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault>;
 
+    /// As [`Device::read`], for several reads that wait at the same time; the results are in the
+    /// same order. By default one after another.
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), Fault>> {
+        reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
+    }
+
     /// Writes all of this, `durable` to stable media.
     ///
     /// # Errors

@@ -7,16 +7,21 @@
 //! and Hahne for shared buffers): two thirds of all if it is alone, and where some connections
 //! whose requests take long share them, others still get one at once.
 //!
-//! A flush that is taken from the queue begins after every call whose reply was sent before the
-//! flush came: replies are sent when the call has returned. So those of a connection that come
-//! while one of its flushes is performed are performed together when that is over.
+//! Flushes of a connection, and its short reads, are performed together: those that come while as
+//! many jobs of their kind are under way as may be wait until one of these is over. A flush begins
+//! after every call whose reply was sent before the flush came, because replies are sent when the
+//! call has returned; so one for all that wait is enough, and there is one at a time. Reads that
+//! wait share the changes of threads and the calls of the system, which take longer than short
+//! reads themselves.
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -29,6 +34,13 @@ use crate::fault::{ErrorCode, Fault};
 use crate::request::{Command, Request, RequestId};
 use crate::session::Extent;
 
+/// Reads of at most this length are performed together.
+const SHORT_READ_BYTES_MAX: u32 = 1 << 16;
+/// How many are at most.
+const READS_TOGETHER_MAX: usize = 8;
+/// In how many jobs of a connection at the same time, at least and at most.
+const READ_JOBS: RangeInclusive<usize> = 4..=16;
+
 /// A request that is complete.
 pub(super) struct Job {
     pub(super) request: Request,
@@ -39,16 +51,86 @@ pub(super) struct Job {
     pub(super) received: Instant,
 }
 
-impl Job {
-    fn perform(&self) -> Result<Answer, Failure> {
-        if self.mailbox.is_gone.load(Relaxed) {
-            return Err(Fault::from(ErrorCode::Shutdown).into());
+/// How many processors this process may use.
+fn processors() -> usize {
+    static COUNT: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    *COUNT
+}
+
+/// Requests of a connection that are performed together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kin {
+    Flushes,
+    Reads,
+}
+
+impl Kin {
+    /// How many jobs of a connection there are at most: for reads two for each processor, as one
+    /// waits for the device while another one is prepared.
+    fn jobs_max(self) -> usize {
+        match self {
+            Self::Flushes => 1,
+            Self::Reads => (2 * processors()).clamp(*READ_JOBS.start(), *READ_JOBS.end()),
         }
-        perform_safely(self.device.as_ref(), &self.request.command, &self.payload)
     }
 
-    fn is_flush(&self) -> bool {
-        matches!(self.request.command, Command::Flush)
+    /// How many requests are performed in a job at most.
+    fn together_max(self) -> usize {
+        match self {
+            Self::Flushes => usize::MAX,
+            Self::Reads => READS_TOGETHER_MAX,
+        }
+    }
+}
+
+impl Job {
+    fn perform(&self) -> Result<Answer, Failure> {
+        self.safely(|device| perform(device, &self.request.command, &self.payload))?
+    }
+
+    /// A device that panics fails its requests, not the server.
+    fn safely<T>(&self, perform: impl FnOnce(&dyn Device) -> T) -> Result<T, Fault> {
+        if self.mailbox.is_gone.load(Relaxed) {
+            return Err(ErrorCode::Shutdown.into());
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| perform(self.device.as_ref())));
+        result.map_err(|_| {
+            let message = "the device failed in a way that nobody expected".to_owned();
+            Fault { code: ErrorCode::Io, message, offset: None }
+        })
+    }
+
+    /// Performs several reads.
+    fn read_all<'a>(
+        &self,
+        commands: impl Iterator<Item = &'a Command>,
+    ) -> Vec<Result<Answer, Failure>> {
+        let mut buffers: Vec<(u64, Vec<u8>)> = commands
+            .map(Command::range)
+            .map(|(offset, bytes)| (offset, vec![0; bytes as usize]))
+            .collect();
+        let mut reads: Vec<(u64, &mut [u8])> =
+            buffers.iter_mut().map(|(offset, buffer)| (*offset, &mut buffer[..])).collect();
+        let results = self.safely(|device| device.read_all(&mut reads)).unwrap_or_else(|_| {
+            // If it has panicked, each alone tells which one makes it do so.
+            let alone = |(offset, buffer): &mut (u64, &mut [u8])| {
+                self.safely(|device| device.read(*offset, buffer)).flatten()
+            };
+            reads.iter_mut().map(alone).collect()
+        });
+        debug_assert_eq!(results.len(), buffers.len(), "each read has a result");
+        let read = results.into_iter().zip(buffers);
+        read.map(|(result, (offset, buffer))| answer_of_read(result, offset, buffer)).collect()
+    }
+
+    /// With which other requests of the connection it is performed together.
+    fn kin(&self) -> Option<Kin> {
+        match self.request.command {
+            Command::Flush => Some(Kin::Flushes),
+            Command::Read { length, .. } if length <= SHORT_READ_BYTES_MAX => Some(Kin::Reads),
+            _ => None,
+        }
     }
 
     /// Whether it is a write of at most so many bytes that need not be durable, which devices as a
@@ -94,23 +176,24 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What the thread of a connection is woken for, and its flushes.
+/// What the thread of a connection is woken for, and what is performed together.
 pub(super) struct Mailbox {
     pub(super) bell: Bell,
     done: Mutex<Vec<Done>>,
-    flushes: Mutex<Flushes>,
+    flushes: Mutex<Together>,
+    reads: Mutex<Together>,
     is_gone: AtomicBool,
     /// Workers that perform a job of the connection.
     performing: AtomicUsize,
 }
 
-/// Flushes of a connection that are left to the workers.
+/// Requests of a connection that are left to the workers, to be performed together.
 #[derive(Default)]
-struct Flushes {
+struct Together {
     /// Those that have not begun, and when they were received.
-    waiting: Vec<(RequestId, Instant)>,
-    /// A job for them is in the queue or being performed. There is at most one.
-    has_job: bool,
+    waiting: VecDeque<(Request, Instant)>,
+    /// Jobs for them that are in the queue or being performed.
+    jobs: usize,
 }
 
 impl Mailbox {
@@ -119,6 +202,7 @@ impl Mailbox {
             bell: Bell::new()?,
             done: Mutex::default(),
             flushes: Mutex::default(),
+            reads: Mutex::default(),
             is_gone: AtomicBool::new(false),
             performing: AtomicUsize::new(0),
         })
@@ -145,23 +229,35 @@ impl Mailbox {
         }
     }
 
-    /// Adds a flush, and returns whether it needs a job.
-    fn add_flush(&self, job: &Job) -> bool {
-        let mut flushes = self.flushes.lock();
-        flushes.waiting.push((job.request.id, job.received));
-        !std::mem::replace(&mut flushes.has_job, true)
+    fn together(&self, kin: Kin) -> &Mutex<Together> {
+        match kin {
+            Kin::Flushes => &self.flushes,
+            Kin::Reads => &self.reads,
+        }
     }
 
-    /// Takes the flushes that a job performs now.
-    fn begin_flushes(&self) -> Vec<(RequestId, Instant)> {
-        std::mem::take(&mut self.flushes.lock().waiting)
+    /// Adds a request, and returns whether it needs a job.
+    fn add(&self, kin: Kin, job: &Job) -> bool {
+        let mut together = self.together(kin).lock();
+        together.waiting.push_back((job.request.clone(), job.received));
+        let is_new = together.jobs < kin.jobs_max();
+        together.jobs += usize::from(is_new);
+        is_new
     }
 
-    /// A job has performed flushes; returns whether more have come, which need another one.
-    fn end_flushes(&self) -> bool {
-        let mut flushes = self.flushes.lock();
-        flushes.has_job = !flushes.waiting.is_empty();
-        flushes.has_job
+    /// Takes the requests that a job performs now.
+    fn begin(&self, kin: Kin) -> Vec<(Request, Instant)> {
+        let waiting = &mut self.together(kin).lock().waiting;
+        let count = waiting.len().min(kin.together_max());
+        waiting.drain(..count).collect()
+    }
+
+    /// A job has performed what it took; returns whether more wait, which need another one.
+    fn end(&self, kin: Kin) -> bool {
+        let mut together = self.together(kin).lock();
+        let goes_on = !together.waiting.is_empty();
+        together.jobs -= usize::from(!goes_on);
+        goes_on
     }
 }
 
@@ -207,7 +303,7 @@ impl Pool {
     /// Leaves a job to the workers.
     pub(super) fn submit(&self, job: Job) {
         self.meters.requests_in_flight.fetch_add(1, Relaxed);
-        if !job.is_flush() || job.mailbox.add_flush(&job) {
+        if job.kin().is_none_or(|kin| job.mailbox.add(kin, &job)) {
             self.queue.lock().jobs.push_back(job);
             self.wake.notify_one();
         }
@@ -224,10 +320,9 @@ impl Pool {
         while let Some(job) = self.next(has_ended) {
             let mailbox = Arc::clone(&job.mailbox);
             // Nothing of the job is left when the connection may think that all of them are done.
-            if job.is_flush() {
-                mailbox.post(self.flush(job));
-            } else {
-                mailbox.post([self.end(job)]);
+            match job.kin() {
+                Some(kin) => mailbox.post(self.end_together(kin, job)),
+                None => mailbox.post([self.end(job)]),
             }
             // This worker looks at the queue next, where a job may have waited for that.
             mailbox.performing.fetch_sub(1, Relaxed);
@@ -247,16 +342,22 @@ impl Pool {
         self.done(&request.command, request.id, received, result)
     }
 
-    /// Performs the flushes of a connection that wait.
-    fn flush(&self, job: Job) -> Vec<Done> {
-        let begun = job.mailbox.begin_flushes();
-        let flushed = job.perform().map(drop).map_err(|failure| failure.fault);
-        let done = begun.into_iter().map(|(id, received)| {
-            let result = flushed.clone().map(|()| Answer::Done).map_err(Failure::from);
-            self.done(&Command::Flush, id, received, result)
+    /// Performs what waits of a connection to be performed together.
+    fn end_together(&self, kin: Kin, job: Job) -> Vec<Done> {
+        let begun = job.mailbox.begin(kin);
+        let results = match kin {
+            Kin::Flushes => {
+                let flushed = job.perform().map(drop).map_err(|failure| failure.fault);
+                let of_each = || flushed.clone().map(|()| Answer::Done).map_err(Failure::from);
+                begun.iter().map(|_| of_each()).collect()
+            }
+            Kin::Reads => job.read_all(begun.iter().map(|(request, _)| &request.command)),
+        };
+        let done = begun.into_iter().zip(results).map(|((request, received), result)| {
+            self.done(&request.command, request.id, received, result)
         });
         let done = done.collect();
-        if job.mailbox.end_flushes() {
+        if job.mailbox.end(kin) {
             // A worker comes for it: this one, if all others have something to do.
             self.queue.lock().jobs.push_back(job);
         }
@@ -314,31 +415,25 @@ fn may_have_another(performing: usize, idle: usize) -> bool {
     performing == 0 || performing < 2 * idle
 }
 
-/// A device that panics fails this request, not the server.
-fn perform_safely(
-    device: &dyn Device,
-    command: &Command,
-    payload: &[u8],
+/// What came of a read at this offset, which has left `buffer`.
+fn answer_of_read(
+    result: Result<(), Fault>,
+    offset: u64,
+    mut buffer: Vec<u8>,
 ) -> Result<Answer, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(|| perform(device, command, payload)));
-    result.unwrap_or_else(|_| {
-        let message = "the device failed in a way that nobody expected".to_owned();
-        Err(Fault { code: ErrorCode::Io, message, offset: None }.into())
-    })
+    let Err(fault) = result else { return Ok(Answer::Read(buffer)) };
+    let before = fault.offset.and_then(|at| at.checked_sub(offset));
+    let before = before.filter(|before| *before < buffer.len() as u64);
+    // Below the length, which fits.
+    buffer.truncate(before.unwrap_or(0) as usize);
+    Err(Failure { fault, before: buffer })
 }
 
 fn perform(device: &dyn Device, command: &Command, payload: &[u8]) -> Result<Answer, Failure> {
     match *command {
         Command::Read { offset, length } => {
             let mut buffer = vec![0; length as usize];
-            if let Err(fault) = device.read(offset, &mut buffer) {
-                let before = fault.offset.and_then(|at| at.checked_sub(offset));
-                let before = before.filter(|before| *before < u64::from(length));
-                // Below the length, which fits.
-                buffer.truncate(before.unwrap_or(0) as usize);
-                return Err(Failure { fault, before: buffer });
-            }
-            return Ok(Answer::Read(buffer));
+            return answer_of_read(device.read(offset, &mut buffer), offset, buffer);
         }
         Command::BlockStatus { offset, length, ref contexts, extents_max } => {
             let of = |context| device.status(context, offset, length, extents_max);

@@ -36,6 +36,8 @@ struct State {
     /// How long a write takes, or a list of exports.
     write_time: Duration,
     flushes: usize,
+    /// How many reads were performed together, each time.
+    reads: Vec<usize>,
 }
 
 /// A disk of [`SIZE`] bytes.
@@ -58,6 +60,7 @@ impl Disk {
             thread: "",
             write_time: Duration::ZERO,
             flushes: 0,
+            reads: Vec::new(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -76,6 +79,10 @@ impl Disk {
     }
 
     /// How many flushes have been performed.
+    pub fn reads(&self) -> Vec<usize> {
+        self.state.lock().reads.clone()
+    }
+
     pub fn flushes(&self) -> usize {
         self.state.lock().flushes
     }
@@ -183,6 +190,11 @@ impl Device for Disk {
             return Err(Fault { code: ErrorCode::Io, message, offset: Some(at) });
         }
         Ok(())
+    }
+
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), Fault>> {
+        self.state.lock().reads.push(reads.len());
+        reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
     }
 
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {

@@ -179,7 +179,9 @@ fn clients_need_a_certificate_of_the_authority() {
     assert_refused(encrypted(&running, &certificates, None));
     assert_refused(encrypted(&running, &certificates, Some("stranger")));
     let closed = running.shelf.until_closed(3);
-    assert!(closed[1].starts_with("TLS failed") && closed[2].starts_with("TLS failed"));
+    // The thread of the first one may end last.
+    let failed = closed.iter().filter(|closing| closing.starts_with("TLS failed")).count();
+    assert_eq!(failed, 2, "{closed:?}");
     assert_eq!(running.handle.counters().tls_failures, 2);
     let peers = running.shelf.opened();
     assert_eq!((peers.len(), &peers[0].names[..]), (1, &names("client")[..]));

@@ -9,7 +9,7 @@ use upsweep_nbd::server::{Address, Kind};
 
 use crate::PATIENCE;
 use crate::client::{CACHE, Client, FUA, OPT_LIST, Payload, READ, TRIM, WRITE, WRITE_ZEROES};
-use crate::disk::{BLOCK, CONNECTION, SIZE, WORKER};
+use crate::disk::{BAD, BLOCK, CONNECTION, PANIC, SIZE, WORKER};
 use crate::running::{Running, start, start_with};
 
 const CLIENTS: usize = 8;
@@ -227,7 +227,9 @@ fn a_client_that_does_not_wait_for_a_reply_is_served_in_parallel_from_then_on() 
                 running.disk().shut(true);
                 let cookies: Vec<u64> = (0..4)
                     .map(|nth| {
-                        let cookie = client.ask_read(nth * BLOCK, BLOCK);
+                        // Of two short reads and two long ones, none waits for another.
+                        let bytes = if nth < 2 { BLOCK } else { (64 << 10) + BLOCK };
+                        let cookie = client.ask_read(nth * BLOCK, bytes);
                         running.disk().until_waiting(nth + 1);
                         cookie
                     })
@@ -297,6 +299,32 @@ fn flushes_that_come_during_another_one_are_performed_together() {
     answered.sort_unstable();
     assert_eq!(answered, [vec![first], others].concat());
     assert_eq!(running.disk().flushes() - before, 2);
+    assert_eq!(running.handle.counters().requests_in_flight, 0);
+    client.leave();
+    running.stop();
+}
+
+#[test]
+fn short_reads_that_wait_are_performed_together_and_fail_alone() {
+    let running = start();
+    let mut client = running.pipelining();
+    let before = running.disk().reads().len();
+    running.disk().shut(true);
+    let sound: Vec<u64> = (0..98).map(|_| client.ask_read(BLOCK, BLOCK)).collect();
+    let failing = [BAD, PANIC].map(|offset| client.ask_read(offset, BLOCK));
+    running.until(|counters| counters.requests_in_flight == 100);
+    running.disk().shut(false);
+    let mut answered: Vec<(u64, bool)> = (0..100)
+        .map(|_| client.answer())
+        .map(|answer| (answer.cookie, answer.error == 0))
+        .collect();
+    answered.sort_unstable();
+    let sound = sound.into_iter().map(|cookie| (cookie, true));
+    let expected: Vec<(u64, bool)> = sound.chain(failing.map(|cookie| (cookie, false))).collect();
+    assert_eq!(answered, expected);
+    let together = running.disk().reads()[before..].to_vec();
+    // At most 16 are begun at once, and then eight at a time.
+    assert!(together.len() <= 45 && together.iter().sum::<usize>() == 100, "{together:?}");
     assert_eq!(running.handle.counters().requests_in_flight, 0);
     client.leave();
     running.stop();

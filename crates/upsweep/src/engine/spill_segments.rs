@@ -124,8 +124,9 @@ pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting<'_>>, Malformed> {
     (0..sections.count()).map(|index| Ok(sections.get(index)?.check()?.unpack())).collect()
 }
 
-/// The updates in the body of a spill segment for positions from `low` to below `high` of a space
-/// with this format.
+/// The updates in the body of a spill segment for positions from `low` to below `high`, of which
+/// `is_wanted` says which ones it wants, of a space with this format; and all removals of ranges
+/// that begin there.
 ///
 /// # Errors
 /// [`Malformed`] when it is not the body of a spill segment.
@@ -134,14 +135,17 @@ pub fn waiting_in<'a>(
     low: &[u8],
     high: Option<&[u8]>,
     format: &dyn BlockFormat,
+    is_wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<Waiting<'a>>, Malformed> {
     let mut found = Vec::new();
     let sections = Sections::of(body)?;
     let below = |position: &[u8]| high.is_none_or(|high| position < high);
-    let is_inside = |update: &UpdateRef<'_>| {
-        let position = format.position(update.key);
-        *position >= *low && below(&position)
+    let is_inside = |position: &[u8]| *position >= *low && below(position);
+    let is_wanted = |key: &[u8]| {
+        let position = format.position(key);
+        is_inside(&position) && is_wanted(&position)
     };
+    let begins_inside = |update: &UpdateRef<'_>| is_inside(&format.position(update.key));
     // The last section that begins at or below `low` may have positions from there on.
     let first = sections.begin_at_or_below(low)?.saturating_sub(1);
     for index in first..sections.count() {
@@ -149,7 +153,7 @@ pub fn waiting_in<'a>(
         if !below(section.low()) {
             break;
         }
-        found.push(section.check()?.unpack().only(is_inside));
+        found.push(section.with_keys(is_wanted)?.only(begins_inside));
     }
     Ok(found)
 }

@@ -296,6 +296,12 @@ impl BlockStore {
         self.inner.shared.view(space, wanted)
     }
 
+    /// As [`BlockStore::view`], for several blocks; the answers are in the same order. Their device
+    /// reads are in flight at the same time, where the host can.
+    pub fn views(&self, space: SpaceId, wanted: Vec<Wanted>) -> Vec<Result<View, Error>> {
+        self.inner.shared.views(space, wanted)
+    }
+
     /// As [`BlockStore::view`], without blocking the thread. It resolves to [`Error::Closed`] if
     /// the store closes meanwhile.
     pub fn view_async(&self, space: SpaceId, wanted: Wanted) -> PendingView {

@@ -22,6 +22,8 @@ pub struct Blocks {
     routing: Option<Routing>,
     /// What comes next is the first block of the range, which may be a part of one.
     is_first: bool,
+    /// Its view, if that was asked for with those of others.
+    first: Option<View>,
     /// The first position that was not shown.
     from: Vec<u8>,
     /// The first position behind those; `None` if unbounded.
@@ -40,7 +42,15 @@ impl Blocks {
     ) -> Self {
         let is_over = to.as_ref().is_some_and(|to| *to <= from);
         let (front, back) = (Scan::new(space, false), Scan::new(space, true));
-        Self { blocks, space, routing: None, is_first: true, from, to, is_over, front, back }
+        let (routing, first) = (None, None);
+        Self { blocks, space, routing, is_first: true, first, from, to, is_over, front, back }
+    }
+
+    /// The same, for a caller who knows how blocks of the space are found: the core need not be
+    /// asked.
+    pub(crate) fn routed(mut self, routing: Routing) -> Self {
+        self.routing = Some(routing);
+        self
     }
 
     /// A view of any block on behalf of this scan: as [`BlockStore::view`], but once the scan reads
@@ -60,7 +70,7 @@ impl Blocks {
     pub fn skip_to(&mut self, position: &[u8]) {
         if *self.from < *position {
             self.from = position.to_vec();
-            self.is_first = true;
+            (self.is_first, self.first) = (true, None);
             self.is_over |= self.to.as_deref().is_some_and(|to| to <= position);
         }
     }
@@ -73,19 +83,44 @@ impl Blocks {
         Ok(*self.routing.insert(format.routing()))
     }
 
-    /// The next block from the low end.
-    fn first(&mut self) -> Result<Option<View>, Error> {
-        let is_first = std::mem::take(&mut self.is_first);
+    /// Asks for the first block of each of these, all of one store and space: what has to be read
+    /// for them is in flight at the same time, where the host can. A block for which that fails is
+    /// asked for again when it is its turn.
+    pub(crate) fn begin_all<'a>(all: impl Iterator<Item = &'a mut Self>) {
+        let of = |each: &'a mut Self| each.wanted().ok().map(|wanted| (each, wanted));
+        let begun = all.filter(|each| each.is_first && !each.is_over).filter_map(of);
+        let (begun, wanted): (Vec<_>, Vec<_>) = begun.unzip();
+        let Some(first) = begun.first() else { return };
+        let views = first.blocks.views(first.space, wanted);
+        for (each, view) in begun.into_iter().zip(views) {
+            each.first = view.ok();
+        }
+    }
+
+    /// What to ask for as the next block from the low end.
+    fn wanted(&mut self) -> Result<Wanted, Error> {
         let is_ordered = self.routing()? == Routing::Ordered;
         let from = self.from.clone();
-        let wanted = match &self.to {
+        Ok(match &self.to {
             _ if !is_ordered => Wanted::AtOrAbove(from),
             // Most narrow ranges are in one block.
-            Some(to) if is_first => Wanted::Range { from, to: to.clone() },
+            Some(to) if self.is_first => Wanted::Range { from, to: to.clone() },
             _ => Wanted::Covering(from),
-        };
+        })
+    }
+
+    /// The next block from the low end.
+    fn first(&mut self) -> Result<Option<View>, Error> {
+        let wanted = self.wanted()?;
+        self.is_first = false;
         let shared = &self.blocks.inner.shared;
-        let view = shared.scan_view(&mut self.front, &wanted, self.to.as_deref())?;
+        let view = match self.first.take() {
+            Some(view) => {
+                self.front.note(&wanted, &view);
+                view
+            }
+            None => shared.scan_view(&mut self.front, &wanted, self.to.as_deref())?,
+        };
         match &view.high {
             Some(high) if self.to.as_ref().is_none_or(|to| **high < **to) => {
                 self.from = high.to_vec();
@@ -93,7 +128,7 @@ impl Blocks {
             _ => self.is_over = true,
         }
         let is_beyond = self.to.as_ref().is_some_and(|to| *view.low >= **to);
-        let exists = is_ordered || view.high.is_some() && !is_beyond;
+        let exists = self.routing()? == Routing::Ordered || view.high.is_some() && !is_beyond;
         Ok(exists.then_some(view))
     }
 

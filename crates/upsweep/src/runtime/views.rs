@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::commit::{Call, Woken};
 use super::shared::{Locked, Shared};
-use crate::engine::{Core, SpaceId, View, ViewId, ViewPoll, Wanted};
+use crate::engine::{Core, SpaceId, View, ViewId, ViewPoll, ViewRead, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::metrics::LockCause;
 
@@ -178,6 +179,69 @@ impl Shared {
         self.end_view(began_us, answer)
     }
 
+    /// As [`Shared::view`], for several blocks: what has to be read for them is in flight at the
+    /// same time, where the host can.
+    pub(super) fn views(&self, space: SpaceId, wanted: Vec<Wanted>) -> Vec<Answer> {
+        if let Err(error) = self.check_caller() {
+            return wanted.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut guard = self.lock_for(LockCause::Query);
+        let polled: Vec<_> =
+            wanted.into_iter().map(|wanted| guard.core.view(space, wanted)).collect();
+        let pending = polled.iter().filter_map(|poll| match poll {
+            Ok(ViewPoll::Pending(id)) => Some(*id),
+            _ => None,
+        });
+        let pending = pending.collect();
+        let began_us = self.clock.now_us();
+        let mut answers = self.read_views(guard, pending);
+        let answer = |polled: Result<ViewPoll, Error>| match polled? {
+            ViewPoll::Ready(view) => Ok(view),
+            ViewPoll::Pending(id) => {
+                let answer = answers.remove(&id).expect("each pending view is answered");
+                self.end_view(began_us, answer)
+            }
+        };
+        polled.into_iter().map(answer).collect()
+    }
+
+    /// Reads what these views need, and waits for what other threads read.
+    fn read_views<'a>(
+        &'a self,
+        mut guard: Locked<'a>,
+        mut pending: Vec<ViewId>,
+    ) -> BTreeMap<ViewId, Answer> {
+        let (mut answers, mut waiters) = (BTreeMap::new(), Vec::new());
+        loop {
+            let (mut ids, mut reads) = (Vec::new(), Vec::new());
+            for id in pending.drain(..) {
+                match guard.core.take_read(id) {
+                    Some(read) => {
+                        ids.push(id);
+                        reads.push(read);
+                    }
+                    None => waiters.push((id, self.await_view(&mut guard, id))),
+                }
+            }
+            self.pump_views(guard);
+            if reads.is_empty() {
+                break;
+            }
+            let perform_all = |requests| self.performer.perform_all(requests);
+            let checked = ViewRead::run_all(reads, perform_all);
+            guard = self.lock_for(LockCause::Query);
+            for (id, checked) in ids.into_iter().zip(checked) {
+                match guard.core.complete_read(id, checked) {
+                    Some(answer) => drop(answers.insert(id, answer)),
+                    None => pending.push(id),
+                }
+            }
+        }
+        let waited = waiters.into_iter().map(|(id, waiter)| (id, self.wait_for_answer(&waiter)));
+        answers.extend(waited);
+        answers
+    }
+
     /// As [`Shared::pump`], but only if it does something for views of others.
     fn pump_views(&self, guard: Locked<'_>) {
         if guard.core.has_views_to_pump() {
@@ -187,12 +251,23 @@ impl Shared {
 
     /// Waits for a view whose block another thread reads.
     fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Answer {
-        if self.has_ended() {
-            return Err(ClosedError::Closed.into());
-        }
-        let waiter = Arc::new(ViewWaiter::default());
-        guard.view_waiters.insert(id, Arc::clone(&waiter));
+        let waiter = self.await_view(&mut guard, id);
         self.pump(guard);
+        self.wait_for_answer(&waiter)
+    }
+
+    /// A waiter for a view whose block another thread reads.
+    fn await_view(&self, guard: &mut Locked<'_>, id: ViewId) -> Arc<ViewWaiter> {
+        let waiter = Arc::new(ViewWaiter::default());
+        if self.has_ended() {
+            waiter.0.lock().answer = Some(Err(ClosedError::Closed.into()));
+        } else {
+            guard.view_waiters.insert(id, Arc::clone(&waiter));
+        }
+        waiter
+    }
+
+    fn wait_for_answer(&self, waiter: &ViewWaiter) -> Answer {
         loop {
             if let Some(answer) = waiter.take(|| Tell::Thread(std::thread::current())) {
                 return answer;
@@ -210,8 +285,7 @@ impl Shared {
         match guard.core.view(space, wanted)? {
             ViewPoll::Ready(view) => Ok(Begun::Ready(view)),
             ViewPoll::Pending(id) => {
-                let waiter = Arc::new(ViewWaiter::default());
-                guard.view_waiters.insert(id, Arc::clone(&waiter));
+                let waiter = self.await_view(&mut guard, id);
                 self.pump(guard);
                 Ok(Begun::Waits(id, waiter))
             }

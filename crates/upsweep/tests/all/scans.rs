@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::gate::gated;
 use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
-use upsweep::{CreateOptions, Durability, Error, OpenOptions, Store, Table};
+use upsweep::{CreateOptions, Durability, Error, OpenOptions, Scan, Store, Table};
 
 const MEMORY_BYTES: usize = 32 << 20;
 
@@ -41,6 +41,22 @@ fn filled(folder: &Path) -> Store {
     }
     store.sweep().expect("swept");
     store
+}
+
+type HostileBank = ThreadedDevices<HostileDevices<MemoryDevices>>;
+
+/// A store on devices that fail on demand, with a swept table of 10,000 records.
+fn hostile() -> (HostileBank, Store, Table) {
+    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
+    let create = CreateOptions::default().log_bytes(16 << 20);
+    let builder = Store::builder().options(options(4, 64 << 10));
+    let store = builder.create_on(bank.clone(), 1, &create).expect("made");
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    for number in 0..10_000 {
+        table.put(&key(number), &value(number, 0)).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    (bank, store, table)
 }
 
 fn reopened(folder: &Path, options: OpenOptions) -> (Store, Table) {
@@ -198,15 +214,7 @@ fn many_scans_share_what_memory_there_is() {
 
 #[test]
 fn a_scan_of_a_damaged_block_shows_what_comes_before_and_then_the_damage() {
-    let bank = ThreadedDevices::new(HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1));
-    let create = CreateOptions::default().log_bytes(16 << 20);
-    let builder = Store::builder().options(options(4, 64 << 10));
-    let store = builder.create_on(bank.clone(), 1, &create).expect("made");
-    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
-    for number in 0..10_000 {
-        table.put(&key(number), &value(number, 0)).expect("accepted");
-    }
-    store.sweep().expect("swept");
+    let (bank, _store, table) = hostile();
     assert_eq!(table.iter().count(), 10_000);
     let mut records = table.iter();
     assert_eq!(records.by_ref().take(2000).filter(Result::is_ok).count(), 2000);
@@ -261,6 +269,90 @@ fn a_scan_that_waits_for_what_it_reads_ahead_is_told_of_it_and_of_the_end_of_the
     }
 }
 
+/// The records of a scan.
+fn shown(scan: Scan) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let record = |record: Result<(Vec<u8>, upsweep::Value), Error>| record.expect("readable");
+    scan.map(record).map(|(key, value)| (key, value.bytes)).collect()
+}
+
+#[test]
+fn scans_that_are_begun_together_have_read_their_first_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    filled(folder.path()).close().expect("closed");
+    let (store, table) = reopened(folder.path(), options(4, 64 << 10));
+    // Twice the same block, and one range without a record.
+    let ranges = [1000, 5000, 5001, 9000, 20_000].map(|first| key(first)..key(first + 3));
+    let mut scans = table.scans(ranges);
+    let read = store.metrics().query_reads_total;
+    assert!((3..=4).contains(&read), "{read} blocks");
+    let empty = scans.pop().expect("the last one");
+    assert_eq!(shown(empty), []);
+    for (scan, first) in scans.into_iter().zip([1000, 5000, 5001, 9000]) {
+        let expected: Vec<_> =
+            (first..first + 3).map(|number| (key(number).to_vec(), value(number, 0))).collect();
+        assert_eq!(shown(scan), expected);
+    }
+    assert!(table.scans(Vec::<std::ops::Range<[u8; 4]>>::new()).is_empty());
+}
+
+#[test]
+fn scans_that_are_begun_together_each_tell_of_their_damage() {
+    let (bank, store, table) = hostile();
+    let of = |first: u32| key(first)..key(first + 3);
+    assert_eq!(table.scan(of(5000)).count(), 3, "it is in the cache then");
+    bank.with(|hostile| hostile.fail_after(0, FailureKind::Reads));
+    let found: Vec<Vec<_>> =
+        table.scans([1000, 5000, 9000].map(of)).into_iter().map(Iterator::collect).collect();
+    assert!(matches!(found[0][..], [Err(Error::Damaged(_))]), "{:?}", found[0]);
+    assert!(found[1].len() == 3 && found[1].iter().all(Result::is_ok));
+    assert!(matches!(found[2][..], [Err(Error::Damaged(_))]), "{:?}", found[2]);
+    store.close().expect("closed");
+    let closed: Vec<_> = table.scans([of(5000)]).into_iter().flatten().collect();
+    assert!(matches!(closed[..], [Err(Error::Closed(_))]), "{closed:?}");
+}
+
+#[test]
+fn a_short_scan_shows_what_waits_in_spill_segments_and_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = filled(folder.path());
+    let table = store.existing_table("main").expect("a table").with_durability(Durability::Relaxed);
+    let mut expected: BTreeMap<u32, u8> = (0..10_000).map(|number| (number, 0)).collect();
+    for round in 1..4 {
+        for number in (u32::from(round)..10_000).step_by(37) {
+            table.put(&key(number), &value(number, round)).expect("accepted");
+            expected.insert(number, round);
+        }
+        let removed = u32::from(round) * 2000..u32::from(round) * 2000 + 300;
+        table.remove_range(&key(removed.start), Some(&key(removed.end))).expect("removed");
+        expected.retain(|number, _| !removed.contains(number));
+        for number in removed.step_by(50) {
+            table.put(&key(number), &value(number, round)).expect("accepted");
+            expected.insert(number, round);
+        }
+    }
+    // Something else fills the log, and what waits is spilled to release it.
+    let other = store.table("other").expect("a table").with_durability(Durability::Relaxed);
+    for _ in 0..20_000 {
+        other.put(b"hot", &[7; 4000]).expect("accepted");
+        if store.metrics().spill_segments > 0.0 {
+            break;
+        }
+    }
+    let metrics = store.metrics();
+    assert!(metrics.spill_segments > 0.0 && metrics.spilled_entries_total > 500, "{metrics:?}");
+    for first in (0..9_900).step_by(33) {
+        let ranges = [first, first + 7, 9_000].map(|first| key(first)..key(first + 60));
+        let found = table.scans(ranges.clone());
+        for (scan, range) in found.into_iter().zip(ranges) {
+            let numbers = [&range.start, &range.end].map(|key| u32::from_be_bytes(*key));
+            let of_range = expected.range(numbers[0]..numbers[1]);
+            let of_range: Vec<_> =
+                of_range.map(|(of, round)| (key(*of).to_vec(), value(*of, *round))).collect();
+            assert_eq!(shown(scan), of_range, "from {numbers:?}");
+        }
+    }
+}
+
 /// What somebody does with a scan.
 #[derive(Clone, Debug)]
 enum Step {
@@ -288,6 +380,7 @@ proptest! {
         late in prop::collection::btree_set(0..1000_u32, 0..200),
         (from, records) in (0..1000_u32, 0..1000_u32),
         steps in prop::collection::vec(any_step(), 1..12),
+        is_with_others in any::<bool>(),
     ) {
         let store = Store::in_memory().expect("made");
         let table = store.table("main").expect("made");
@@ -303,7 +396,11 @@ proptest! {
         let number = |record: Option<Result<(Vec<u8>, upsweep::Value), Error>>| {
             record.map(|record| record.expect("readable").0)
         };
-        let mut scan = table.scan(key(from)..key(from + records));
+        let range = key(from)..key(from + records);
+        let mut scan = match is_with_others {
+            true => table.scans([range, key(0)..key(1000)]).remove(0),
+            false => table.scan(range),
+        };
         for step in steps {
             match step {
                 Step::Next(count) => for _ in 0..count {

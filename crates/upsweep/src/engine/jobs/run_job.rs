@@ -70,7 +70,13 @@ impl JobBlock {
         let mut parts = Vec::new();
         for image in images {
             let high = high.as_deref();
-            parts.extend(spill_segments::waiting_in(image.body(), &self.key, high, &*self.format)?);
+            parts.extend(spill_segments::waiting_in(
+                image.body(),
+                &self.key,
+                high,
+                &*self.format,
+                |_| true,
+            )?);
         }
         if !parts.is_empty() {
             let mut removed = removed.clone();

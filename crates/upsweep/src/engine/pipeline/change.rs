@@ -147,7 +147,8 @@ pub(super) fn of_damaged(base: &Base, run: &Run) -> Vec<Quarantined> {
             continue;
         };
         let spilled = images.iter().filter_map(|image| {
-            spill_segments::waiting_in(image.body(), &block.key, high.as_deref(), format).ok()
+            spill_segments::waiting_in(image.body(), &block.key, high.as_deref(), format, |_| true)
+                .ok()
         });
         let waiting: Vec<Waiting<'_>> = spilled.flatten().chain([frozen.unpack()]).collect();
         let updates = waiting.iter().flat_map(Waiting::updates);

@@ -69,7 +69,8 @@ impl Packed {
     /// The updates of wanted keys, and all removals of ranges.
     #[must_use]
     pub fn with_keys(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Waiting<'_> {
-        self.as_section().with_keys(is_wanted)
+        let found = self.as_section().with_keys(is_wanted);
+        found.expect("a queue holds what was encoded for it")
     }
 }
 
@@ -136,11 +137,8 @@ impl<'a> Section<'a> {
     /// # Errors
     /// [`Malformed`] when one of them is not valid.
     pub fn check(self) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(self.bytes);
-        for _ in 0..self.count {
-            QueueEntry::read(&mut reader, &self.tails, self.first_seq)?.check(self.low)?;
-        }
-        if reader.is_empty() { Ok(self) } else { Err(Malformed("section end")) }
+        self.try_each(|entry| entry.check(self.low))?;
+        Ok(self)
     }
 
     /// The updates, in the order of their arrival (after folding: by key, then arrival).
@@ -180,26 +178,43 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// The updates of wanted keys, and all removals of ranges.
-    #[must_use]
-    pub fn with_keys(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Waiting<'a> {
+    /// The updates of wanted keys, and all removals of ranges; checks every update on the way.
+    ///
+    /// # Errors
+    /// [`Malformed`] when an update is not valid.
+    pub fn with_keys(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Waiting<'a>, Malformed> {
         let (mut found, mut key) = (Waiting::default(), Vec::new());
-        self.for_each(|entry| {
+        self.try_each(|entry| {
+            entry.check(self.low)?;
             key.clear();
             entry.put_key(self.low, &mut key);
             if entry.modifier == DELETE_RANGE || is_wanted(&key) {
                 found.push_entry(&entry, self.low);
             }
-        });
-        found
+            Ok(())
+        })?;
+        Ok(found)
     }
 
-    fn for_each(&self, mut visit: impl FnMut(QueueEntry<'a>)) {
+    /// Shows all entries to `visit`.
+    fn try_each(
+        &self,
+        mut visit: impl FnMut(QueueEntry<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
-            let entry = QueueEntry::read(&mut reader, &self.tails, self.first_seq);
-            visit(entry.expect("a queue holds what was encoded for it"));
+            visit(QueueEntry::read(&mut reader, &self.tails, self.first_seq)?)?;
         }
+        if reader.is_empty() { Ok(()) } else { Err(Malformed("section end")) }
+    }
+
+    /// Shows all entries of a section that is known to be valid to `visit`.
+    fn for_each(&self, mut visit: impl FnMut(QueueEntry<'a>)) {
+        let visited = self.try_each(|entry| {
+            visit(entry);
+            Ok(())
+        });
+        visited.expect("a queue holds what was encoded for it");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::base::Base;
 use crate::engine::block_format::{BlockFormat, Routing, UpdateRef};
 use crate::engine::cache::Image;
 use crate::engine::directory::{BlockId, Space};
-use crate::engine::format::record_format::LOST_UPDATES;
+use crate::engine::format::record_format::{LOST_UPDATES, Placement};
 use crate::engine::format::spill_segment_format::SpillSegmentRecord;
 use crate::engine::modifier::Modifier;
 use crate::engine::queue::{Packed, Waiting};
@@ -28,9 +28,8 @@ enum Spilled {
 /// Gathers what a view needs, or returns what has to be read for it.
 pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Error> {
     let PendingView { space, wanted, .. } = view;
-    let space = *space;
     let no_table = || RequestError::NoTable(format!("number {space}"));
-    let found_space = base.index.directory().space(space).ok_or_else(no_table)?;
+    let found_space = base.index.directory().space(*space).ok_or_else(no_table)?;
     found_space.check_format()?;
     let found = wanted_block(base, found_space, wanted);
     if let Some(view) = pending_without_block(base, found_space, wanted, found) {
@@ -39,39 +38,25 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
     let version = base.index.directory().table.versions().now(found.map(|id| id.0));
     let mut gathered = View { version, ..View::default() };
     let Some(id) = found else { return Ok(Gathered::Complete(gathered)) };
-    let mut waiting = Vec::new();
     let block = base.index.directory().block(id);
-    let low = Box::from(&*block.key);
-    let mut high = None;
-    let pending = &found_space.pending;
-    match wanted {
-        Wanted::Point(key) => {
-            waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key).into_owned()));
-            if block.waits() {
-                waiting
-                    .push(base.index.arena().snapshot(&block.queue, &low).of_key(key).into_owned());
-            }
-            if pending.len() > 0 {
-                let position = found_space.format.position(key);
-                let after = [&position, &[0][..]].concat();
-                waiting.push(pending.in_range(&position, Some(&after), |found| found == key));
-            }
-        }
-        _ => {
-            high = base.index.high_of(space, &low);
-            let queued = base.index.arena().snapshot(&block.queue, &low);
-            let parts = block.frozen.as_deref().into_iter().chain([&queued]);
-            waiting.extend(parts.map(|part| unpack(part, wanted, &*found_space.format)));
-            waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
-        }
-    }
-    waiting.retain(|part| part.count() > 0);
-    let placement = block.placement();
-    if placement.extent.is_some() && placement.frontier != placement.image_seq {
+    gathered.low = Box::from(&*block.key);
+    let Placement { extent, image_seq, frontier, .. } = block.placement();
+    if extent.is_some() && frontier != image_seq {
         return Err(set_aside(base, id).into());
     }
-    let extent = placement.extent;
+    let needs_block = |extent| Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent));
     let is_point = matches!(wanted, Wanted::Point(_));
+    // If the image has to be read, what waits is gathered after that, and not twice.
+    if let Some(extent) = extent.filter(|_| !is_point) {
+        gathered.image = image_at(base, view, extent, image_seq, !view.passes_cache);
+        if gathered.image.is_none() {
+            return needs_block(extent);
+        }
+    }
+    if !is_point {
+        gathered.high = base.index.high_of(*space, &gathered.low);
+    }
+    let mut waiting = queued(base, view, id, gathered.high.as_deref());
     let mut segments = Vec::new();
     if !(is_point && is_decided(base, &waiting)) {
         match gather_spilled(base, view, id)? {
@@ -85,16 +70,45 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
             }
         }
     }
-    let decided = is_point && is_decided(base, &waiting);
     check_modifiers(base, &waiting)?;
-    let image_seq = placement.image_seq;
-    if let Some(extent) = extent.filter(|_| !decided) {
-        let Some(image) = image_at(base, view, extent, image_seq, !view.passes_cache) else {
-            return Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent));
-        };
-        gathered.image = Some(image);
+    if let Some(extent) = extent.filter(|_| is_point && !is_decided(base, &waiting)) {
+        gathered.image = image_at(base, view, extent, image_seq, !view.passes_cache);
+        if gathered.image.is_none() {
+            return needs_block(extent);
+        }
     }
-    Ok(Gathered::Complete(View { low, high, extent, image_seq, waiting, segments, ..gathered }))
+    Ok(Gathered::Complete(View { extent, image_seq, waiting, segments, ..gathered }))
+}
+
+/// The updates in memory for a view of a block, which ends at `high`.
+fn queued(
+    base: &Base,
+    view: &PendingView,
+    id: BlockId,
+    high: Option<&[u8]>,
+) -> Vec<Waiting<'static>> {
+    let mut waiting = Vec::new();
+    let Some(space) = base.index.directory().space(view.space) else { return waiting };
+    let block = base.index.directory().block(id);
+    let (low, pending) = (&block.key, &space.pending);
+    let queue = block.waits().then(|| base.index.arena().snapshot(&block.queue, low));
+    let parts = block.frozen.as_deref().into_iter().chain(&queue);
+    match &view.wanted {
+        Wanted::Point(key) => {
+            waiting.extend(parts.map(|part| part.of_key(key).into_owned()));
+            if pending.len() > 0 {
+                let position = space.format.position(key);
+                let after = [&position, &[0][..]].concat();
+                waiting.push(pending.in_range(&position, Some(&after), |found| found == key));
+            }
+        }
+        wanted => {
+            waiting.extend(parts.map(|part| unpack(part, wanted, &*space.format)));
+            waiting.push(pending.in_range(low, high, |_| true));
+        }
+    }
+    waiting.retain(|part| part.count() > 0);
+    waiting
 }
 
 /// What a queue has for a view of a block.
@@ -158,7 +172,11 @@ fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Sp
         } else {
             let low = &base.index.directory().block(id).key;
             let high = base.index.high_of(view.space, low);
-            spill_segments::waiting_in(body, low, high.as_deref(), format)
+            let is_wanted = |position: &[u8]| match &view.wanted {
+                Wanted::Range { from, to } => is_in((from, to), position),
+                _ => true,
+            };
+            spill_segments::waiting_in(body, low, high.as_deref(), format, is_wanted)
         };
         let what = || format!("spill segment {:?}", String::from_utf8_lossy(&segment.record.low));
         let waiting = waiting.map_err(|malformed| {

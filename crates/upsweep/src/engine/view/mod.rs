@@ -197,6 +197,24 @@ impl ViewRead {
     pub fn run(self, perform: impl FnOnce(Request) -> Completion) -> CheckedRead {
         self.expected.check_read(perform(self.request))
     }
+
+    /// As [`ViewRead::run`], of several reads: their outcomes, in the same order.
+    #[must_use]
+    pub fn run_all(
+        reads: Vec<Self>,
+        perform_all: impl FnOnce(Vec<Request>) -> Vec<Completion>,
+    ) -> Vec<CheckedRead> {
+        let split = |read: Self| ((read.request.token, read.expected), read.request);
+        let (expected, requests): (Vec<_>, Vec<_>) = reads.into_iter().map(split).unzip();
+        let completions = perform_all(requests).into_iter();
+        let mut completions: BTreeMap<Token, Completion> =
+            completions.map(|completion| (completion.token, completion)).collect();
+        let check = |(token, expected): (Token, Arc<Expected>)| {
+            let completion = completions.remove(&token);
+            expected.check_read(completion.expect("each request has a completion"))
+        };
+        expected.into_iter().map(check).collect()
+    }
 }
 
 /// The outcome of a [`ViewRead`].

@@ -5,7 +5,7 @@
 
 use std::future::ready;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup};
@@ -390,6 +390,16 @@ impl Table {
             Bound::Unbounded => None,
         };
         Scan::new(self.clone(), from, to)
+    }
+
+    /// As [`Table::scan`], for several ranges; the scans are in the same order. Where the first
+    /// blocks of all of them have to be read, these reads are in flight at the same time, where the
+    /// host can: for several short ranges this takes little longer than for one. These blocks are
+    /// as they are now, and in memory together. An error of one comes from its scan.
+    pub fn scans<K: AsRef<[u8]>>(&self, ranges: impl IntoIterator<Item = Range<K>>) -> Vec<Scan> {
+        let mut scans: Vec<Scan> = ranges.into_iter().map(|range| self.scan(range)).collect();
+        Scan::begin_all(&mut scans);
+        scans
     }
 
     /// The records whose keys begin with `prefix`; see [`Table::scan`].

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::handle::{Table, Value};
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup, PageRequest};
-use crate::engine::block_format::UpdateRef;
+use crate::engine::block_format::{Routing, UpdateRef};
 use crate::engine::registry::DELETE_RANGE;
 use crate::error::Error;
 use crate::runtime::{Blocks, View, Wanted};
@@ -24,8 +24,9 @@ pub(super) fn successor(position: &[u8]) -> Vec<u8> {
     next
 }
 
-/// Records that a scan takes first of the block at which it begins.
-const RECORDS_FIRST: usize = 64;
+/// Records that a scan takes first of the block at which it begins; then it takes eight times as
+/// many each time.
+const RECORDS_FIRST: usize = 8;
 
 /// A record: key and value.
 pub type Record = (Vec<u8>, Value);
@@ -42,8 +43,8 @@ pub struct Scan<O: Order = ByKey> {
     front: VecDeque<Record>,
     /// The block of which the first records were taken.
     rest: Option<View>,
-    /// The next block is the first one.
-    is_first: bool,
+    /// How many records to take next from the low end.
+    records_max: usize,
     back: VecDeque<Record>,
     done: bool,
 }
@@ -51,8 +52,10 @@ pub struct Scan<O: Order = ByKey> {
 impl<O: Order> Scan<O> {
     pub(super) fn new(table: Table<O>, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
         let blocks = table.blocks().blocks(table.space(), &from, to.as_deref());
+        let blocks = blocks.routed(Routing::Ordered);
         let (front, back) = (VecDeque::new(), VecDeque::new());
-        Self { table, from, to, blocks, front, rest: None, is_first: true, back, done: false }
+        let (rest, records_max) = (None, RECORDS_FIRST);
+        Self { table, from, to, blocks, front, rest, records_max, back, done: false }
     }
 
     /// Takes the next records from the low end: those of a block, or the first ones.
@@ -65,8 +68,8 @@ impl<O: Order> Scan<O> {
             self.done = true;
             return Ok(());
         };
-        let is_first = std::mem::take(&mut self.is_first);
-        let records_max = if is_first { RECORDS_FIRST } else { usize::MAX };
+        let records_max = self.records_max;
+        self.records_max = records_max.saturating_mul(8);
         let mut records = std::mem::take(&mut self.front);
         let is_complete = self.add(&view, false, records_max, &mut records)?;
         self.front = records;
@@ -167,6 +170,11 @@ impl<O: Order> Scan<O> {
 }
 
 impl Scan {
+    /// Asks for the first blocks of these together.
+    pub(super) fn begin_all(scans: &mut [Self]) {
+        Blocks::begin_all(scans.iter_mut().map(|scan| &mut scan.blocks));
+    }
+
     /// Goes on at the first record whose key is not below `key`. Cost: that of a new scan from
     /// there, if the scan has not read that far; blocks between are not read.
     pub fn skip_to(&mut self, key: &[u8]) {
@@ -179,7 +187,9 @@ impl Scan {
         }
         self.blocks.skip_to(key);
         self.rest.take_if(|rest| rest.high.as_deref().is_some_and(|high| high <= key));
-        self.is_first = self.front.is_empty();
+        if self.front.is_empty() {
+            self.records_max = RECORDS_FIRST;
+        }
     }
 }
 
