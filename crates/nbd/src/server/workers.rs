@@ -11,8 +11,7 @@
 //! many jobs of their kind are under way as may be wait until one of these is over. A flush begins
 //! after every call whose reply was sent before the flush came, because replies are sent when the
 //! call has returned; so one for all that wait is enough, and there is one at a time. Reads that
-//! wait share the changes of threads and the calls of the system, which take longer than short
-//! reads themselves.
+//! wait share changes of threads and calls of the system.
 
 use std::collections::VecDeque;
 use std::io;
@@ -112,14 +111,18 @@ impl Job {
             .collect();
         let mut reads: Vec<(u64, &mut [u8])> =
             buffers.iter_mut().map(|(offset, buffer)| (*offset, &mut buffer[..])).collect();
-        let results = self.safely(|device| device.read_all(&mut reads)).unwrap_or_else(|_| {
+        let together = self.safely(|device| {
+            let results = device.read_all(&mut reads);
+            assert_eq!(results.len(), reads.len(), "each read has a result");
+            results
+        });
+        let results = together.unwrap_or_else(|_| {
             // If it has panicked, each alone tells which one makes it do so.
             let alone = |(offset, buffer): &mut (u64, &mut [u8])| {
                 self.safely(|device| device.read(*offset, buffer)).flatten()
             };
             reads.iter_mut().map(alone).collect()
         });
-        debug_assert_eq!(results.len(), buffers.len(), "each read has a result");
         let read = results.into_iter().zip(buffers);
         read.map(|(result, (offset, buffer))| answer_of_read(result, offset, buffer)).collect()
     }
@@ -221,8 +224,9 @@ impl Mailbox {
     fn post(&self, done: impl IntoIterator<Item = Done>) {
         let mut all = self.done.lock();
         // Whoever posted the first has rung, or will.
-        let is_first = all.is_empty();
+        let was_empty = all.is_empty();
         all.extend(done);
+        let is_first = was_empty && !all.is_empty();
         drop(all);
         if is_first {
             self.bell.ring();
@@ -346,6 +350,8 @@ impl Pool {
     fn end_together(&self, kin: Kin, job: Job) -> Vec<Done> {
         let begun = job.mailbox.begin(kin);
         let results = match kin {
+            // Another job has taken all that waited.
+            _ if begun.is_empty() => Vec::new(),
             Kin::Flushes => {
                 let flushed = job.perform().map(drop).map_err(|failure| failure.fault);
                 let of_each = || flushed.clone().map(|()| Answer::Done).map_err(Failure::from);

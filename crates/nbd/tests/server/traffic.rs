@@ -227,9 +227,7 @@ fn a_client_that_does_not_wait_for_a_reply_is_served_in_parallel_from_then_on() 
                 running.disk().shut(true);
                 let cookies: Vec<u64> = (0..4)
                     .map(|nth| {
-                        // Of two short reads and two long ones, none waits for another.
-                        let bytes = if nth < 2 { BLOCK } else { (64 << 10) + BLOCK };
-                        let cookie = client.ask_read(nth * BLOCK, bytes);
+                        let cookie = client.ask_read(nth * BLOCK, BLOCK);
                         running.disk().until_waiting(nth + 1);
                         cookie
                     })
