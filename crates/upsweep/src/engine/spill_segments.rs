@@ -31,6 +31,7 @@ use super::format::image_format::{Identity, ImageKind};
 use super::format::spill_segment_format::{Sections, SpillSegmentRecord};
 use super::ids::SpaceId;
 use super::queue::Waiting;
+use super::registry::DELETE_RANGE;
 use crate::log::Seq;
 
 /// Bits of a filter for each update: a false-positive rate of 2 % by Bloom's formula.
@@ -145,7 +146,9 @@ pub fn waiting_in<'a>(
         let position = format.position(key);
         is_inside(&position) && is_wanted(&position)
     };
-    let begins_inside = |update: &UpdateRef<'_>| is_inside(&format.position(update.key));
+    let begins_inside = |update: &UpdateRef<'_>| {
+        update.modifier != DELETE_RANGE || is_inside(&format.position(update.key))
+    };
     // The last section that begins at or below `low` may have positions from there on.
     let first = sections.begin_at_or_below(low)?.saturating_sub(1);
     for index in first..sections.count() {

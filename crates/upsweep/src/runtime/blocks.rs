@@ -85,12 +85,12 @@ impl Blocks {
 
     /// Asks for the first block of each of these, all of one store and space: what has to be read
     /// for them is in flight at the same time, where the host can. A block for which that fails is
-    /// asked for again when it is its turn.
+    /// asked for again when it is its turn, and so is the only one.
     pub(crate) fn begin_all<'a>(all: impl Iterator<Item = &'a mut Self>) {
         let of = |each: &'a mut Self| each.wanted().ok().map(|wanted| (each, wanted));
         let begun = all.filter(|each| each.is_first && !each.is_over).filter_map(of);
         let (begun, wanted): (Vec<_>, Vec<_>) = begun.unzip();
-        let Some(first) = begun.first() else { return };
+        let [first, _, ..] = &begun[..] else { return };
         let views = first.blocks.views(first.space, wanted);
         for (each, view) in begun.into_iter().zip(views) {
             each.first = view.ok();
