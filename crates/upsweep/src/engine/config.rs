@@ -133,6 +133,9 @@ pub struct Config {
     /// Sweep whatever waits while no caller reads, instead of only when memory or log space
     /// requires it.
     pub sweep_when_idle: bool,
+    /// Sweep also for queries: for each byte of waiting updates that they go through, the sweep may
+    /// move one byte of blocks. Not on rotating drives, where a query takes the time of a seek.
+    pub sweep_for_queries: bool,
     /// How data files grow and shrink.
     pub file_space: FileSpace,
     /// Boundaries on each data device that images do not straddle; further devices have none.

@@ -12,6 +12,9 @@
 //! room. A caller that finds no room waits for the next publication, that is for one run: read,
 //! apply, write, flush and log of at most 32 blocks. No caller waits for a whole cycle.
 //!
+//! The sweep also goes on while queries go through many waiting updates: see
+//! `policy::earned_by_queries`.
+//!
 //! Where levels of spill segments are short, the search for what to spill has an allowance too: of
 //! blocks, for the images that the sweep passes.
 
@@ -36,6 +39,11 @@ impl Flow {
         let new = came.saturating_sub(self.came) as f64;
         self.came = came;
         self.credit = policy::credit(self.credit, self.of_run, new, pace);
+    }
+
+    /// This many updates may be applied besides.
+    pub(super) fn earn(&mut self, updates: f64) {
+        self.credit += updates;
     }
 
     /// Whether a run may start, now or after a rest.
@@ -108,6 +116,19 @@ mod tests {
         assert!(flow.may_start(0), "what came last");
         flow.started(10.0);
         assert!(!flow.may_start(0), "one run was saved up, and no more");
+    }
+
+    #[test]
+    fn what_is_earned_is_applied_though_nothing_comes() {
+        let mut flow = Flow::default();
+        flow.note(0, 0.0);
+        flow.earn(10.0);
+        assert!(flow.may_start(0));
+        flow.started(15.0);
+        flow.earn(4.0);
+        assert!(!flow.may_start(0), "the run took more than was earned");
+        flow.earn(2.0);
+        assert!(flow.may_start(0));
     }
 
     #[test]

@@ -97,6 +97,9 @@ catalogue! {
     query_seconds: Histogram,
     /// Device reads for queries.
     query_reads_total: Counter,
+    /// Bytes of waiting updates that queries and scans went through, in queues and in spill
+    /// segments. On solid-state devices the sweep may move as many bytes of blocks.
+    query_waiting_bytes_total: Counter,
     /// Bytes that requests of scans read ahead.
     scan_read_bytes_total: Counter,
     /// Bytes of them that no scan used: blocks that moved meanwhile, scans that ended early, gaps

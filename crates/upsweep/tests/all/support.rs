@@ -186,6 +186,7 @@ fn config(segments: u64) -> Config {
         spill_fill_percent: 0,
         spill_segment_bytes: 2048,
         sweep_when_idle: false,
+        sweep_for_queries: false,
         file_space: FileSpace::default(),
         boundaries: Vec::new(),
     }

@@ -117,6 +117,14 @@ impl Base {
         updates as u64 * u64::from(self.block_bytes)
     }
 
+    /// Approximate bytes that a sweep of everything that waits reads and writes, if it has to visit
+    /// all blocks.
+    pub(in crate::engine) fn sweep_bytes(&self) -> u64 {
+        let spilled = self.index.spill_segments.disk_bytes();
+        let images = self.index.used_bytes().saturating_sub(spilled);
+        2 * images + spilled + self.index.queue_bytes() as u64
+    }
+
     /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
     /// log would not be released.
     pub(in crate::engine) fn checkpoint_bytes(&self) -> u64 {

@@ -265,7 +265,11 @@ impl Base {
 
     /// Queue entries that updates became, after folding: swept ones and waiting ones.
     pub(super) fn entries_came(&self) -> u64 {
-        let waiting = self.index.arena().entries() + self.index.spill_segments.entries();
-        (self.metrics.swept_entries_total.get() + waiting).max(1)
+        (self.metrics.swept_entries_total.get() + self.entries_waiting()).max(1)
+    }
+
+    /// Queue entries that wait in queues and in spill segments.
+    pub(super) fn entries_waiting(&self) -> u64 {
+        self.index.arena().entries() + self.index.spill_segments.entries()
     }
 }

@@ -244,6 +244,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         spill_fill_percent: options.spill_fill_percent,
         spill_segment_bytes: options.spill_segment_bytes.unwrap_or(spill_segment_bytes),
         sweep_when_idle: shape.rotates,
+        sweep_for_queries: !shape.rotates,
         file_space: file_space(scale),
         boundaries: shape.boundaries.clone(),
     }

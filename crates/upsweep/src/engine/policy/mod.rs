@@ -55,7 +55,7 @@ pub(super) use growth::{
 };
 pub(super) use pace::{
     CHECKPOINT_WRITES_MAX, HOLDERS_MAX, RETRY_US, are_worth_a_visit, checkpoint_pages_in_flight,
-    credit, cycle_pace, is_checkpoint_worth, may_add_deferred_counts,
+    credit, cycle_pace, earned_by_queries, is_checkpoint_worth, may_add_deferred_counts,
 };
 pub(super) use run::RunLimits;
 pub use spill::Costs;

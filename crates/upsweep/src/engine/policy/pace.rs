@@ -13,6 +13,9 @@ pub(super) const LEVELS_STEADY_PERCENT: f64 = 50.0;
 const LATE_START: f64 = 0.72;
 /// Time without another run after one that found no room, in microseconds.
 pub(in crate::engine) const RETRY_US: u64 = 20_000;
+/// The fixed costs of a cycle, such as the flushes of its runs, as a number of bytes that could be
+/// moved in that time: so a small store is not swept for every few queries.
+const CYCLE_BYTES: u64 = 1 << 20;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const CHECKPOINT_PERCENT: u64 = 20;
 /// Page writes of a checkpoint in flight while no caller waits for the log.
@@ -133,6 +136,20 @@ pub(in crate::engine) fn credit(credit: f64, of_last_run: f64, new: f64, pace: f
         _ if credit == f64::INFINITY => 0.0,
         pace => credit.min(of_last_run) + new * pace,
     }
+}
+
+/// Updates that the sweep may apply because queries have gone through `passed_bytes` of waiting
+/// updates: as many as it applies while it moves that many bytes, if a sweep of all that are
+/// `waiting` moves `sweep_bytes`. So queries take about as long for what waits as the sweep that
+/// spares them the same work: rarer sweeps would cost queries more, and further ones would cost
+/// more than they spare.
+pub(in crate::engine) fn earned_by_queries(
+    passed_bytes: u64,
+    waiting: f64,
+    sweep_bytes: u64,
+) -> f64 {
+    let sweep_bytes = sweep_bytes.saturating_add(CYCLE_BYTES) as f64;
+    waiting * (passed_bytes as f64 / sweep_bytes).min(1.0)
 }
 
 /// Whether blocks are swept out of turn because `held` of the `in_all` sequences that hold the log

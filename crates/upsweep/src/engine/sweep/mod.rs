@@ -44,6 +44,10 @@ pub(super) struct Sweep {
     /// Images that earlier cycles have passed.
     passed: u64,
     flow: Flow,
+    /// Bytes of waiting updates that queries had gone through at the last pump.
+    passed_by_queries: u64,
+    /// Updates that may be applied for these, once they are as many as a run applies.
+    earned: f64,
     /// Reads for which callers wait, as it has seen them.
     foreground: RecentRequests,
     /// Until when it leaves the devices to these, though it would sweep whatever waits.
@@ -181,7 +185,8 @@ impl Sweep {
         self.look_for_holders(base, figures);
         let pace = self.pace(base, figures);
         self.flow.note(base.metrics.updates_total.get(), pace);
-        if pace > 0.0 && self.cycle.is_none() {
+        let goes_on_for_queries = self.note_queries(base);
+        if self.cycle.is_none() && (pace > 0.0 || goes_on_for_queries) {
             self.start_cycle(base, spiller);
         }
         while may_start(base, pipeline)
@@ -206,13 +211,31 @@ impl Sweep {
         self.pump_compaction(base, pipeline);
     }
 
+    /// Takes note of what queries have gone through since the last call. Returns whether that is
+    /// worth another run.
+    fn note_queries(&mut self, base: &Base) -> bool {
+        let passed = base.metrics.query_waiting_bytes_total.get();
+        let new = passed - std::mem::replace(&mut self.passed_by_queries, passed);
+        let entries = base.entries_waiting();
+        if new == 0 || entries == 0 || !base.config.sweep_for_queries || is_all_held(base) {
+            return false;
+        }
+        let waiting = base.updates_in(entries);
+        self.earned += policy::earned_by_queries(new, waiting, base.sweep_bytes());
+        let runs = base.index.directory().len().div_ceil(base.config.run_blocks_max);
+        if self.earned < waiting / runs.max(1) as f64 {
+            return false;
+        }
+        self.flow.earn(std::mem::take(&mut self.earned));
+        true
+    }
+
     /// How many updates are to be applied per arriving update.
     fn pace(&self, base: &Base, figures: &Figures) -> f64 {
         let swept = base.swept_but_held();
         let is_idle = base.config.sweep_when_idle && self.gives_way_until.is_none();
         let has_time = is_idle && base.index.accepted() > swept;
-        let is_all_held = base.held.is_some() && swept >= base.index.accepted();
-        policy::cycle_pace(self.requested > swept || has_time, is_all_held, figures.pace())
+        policy::cycle_pace(self.requested > swept || has_time, is_all_held(base), figures.pace())
     }
 
     fn start_cycle(&mut self, base: &mut Base, spiller: &Spiller) {
@@ -237,6 +260,11 @@ impl Sweep {
             held.note_swept(&base.index);
         }
     }
+}
+
+/// Whether nothing waits except what is held.
+fn is_all_held(base: &Base) -> bool {
+    base.held.is_some() && base.swept_but_held() >= base.index.accepted()
 }
 
 /// Whether another run may start. With full devices one at a time is tried, so that the space that

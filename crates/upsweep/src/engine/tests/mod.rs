@@ -82,6 +82,7 @@ fn config() -> Config {
         spill_fill_percent: 0,
         spill_segment_bytes: 2048,
         sweep_when_idle: false,
+        sweep_for_queries: false,
         file_space: FileSpace::default(),
         boundaries: Vec::new(),
     }

@@ -100,6 +100,42 @@ fn nothing_is_swept_while_there_is_room_and_nobody_asks() {
 }
 
 #[test]
+fn queries_that_go_through_much_that_waits_have_it_swept_and_no_more_than_that() {
+    let mut world = World::with(Config { sweep_for_queries: true, ..config() }, 4 << 20);
+    (0..2000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    let read = |world: &mut World, round: u64| {
+        for number in 0..2000 {
+            let expected = number + if round > 0 { 1 } else { 0 };
+            assert_eq!(world.get(world.space, &format!("k{number:06}")), Some(expected));
+            world.step();
+        }
+    };
+    let runs = runs_of(&world);
+    (0..30).for_each(|_| read(&mut world, 0));
+    assert_eq!(world.core.metrics().query_waiting_bytes_total.get(), 0, "nothing waits");
+    assert_eq!(runs_of(&world), runs);
+
+    (0..2000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    assert_eq!(runs_of(&world), runs, "there is room");
+    let mut rounds = 0;
+    while world.core.waiting_entries() > 200 {
+        rounds += 1;
+        read(&mut world, rounds);
+        assert!(rounds < 100, "{} updates wait", world.core.waiting_entries());
+    }
+    let metrics = world.core.metrics();
+    let moved = metrics.sweep_read_bytes_total.get() + metrics.sweep_written_bytes_total.get();
+    let passed = metrics.query_waiting_bytes_total.get();
+    assert!(moved <= 2 * passed, "{moved} bytes moved for {passed} that queries went through");
+    world.sweep();
+    let runs = runs_of(&world);
+    read(&mut world, rounds);
+    assert_eq!(runs_of(&world), runs, "nothing waits any more");
+    world.check();
+}
+
+#[test]
 fn a_store_that_sweeps_when_it_is_idle_comes_to_rest_when_nothing_waits() {
     let mut world = World::with(Config { sweep_when_idle: true, ..config() }, 4 << 20);
     (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
@@ -108,6 +144,10 @@ fn a_store_that_sweeps_when_it_is_idle_comes_to_rest_when_nothing_waits() {
     assert!(runs > 0);
     (0..100).for_each(|_| world.step());
     assert_eq!(world.core.metrics().sweep_runs_total.get(), runs);
+}
+
+fn runs_of(world: &World) -> u64 {
+    world.core.metrics().sweep_runs_total.get()
 }
 
 /// A store that sweeps when it is idle, with 2000 records that were swept, none of them cached.

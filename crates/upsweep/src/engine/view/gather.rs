@@ -57,10 +57,13 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
         gathered.high = base.index.high_of(*space, &gathered.low);
     }
     let mut waiting = queued(base, view, id, gathered.high.as_deref());
+    base.metrics.query_waiting_bytes_total.add(queued_bytes(base, id));
     let mut segments = Vec::new();
     if !(is_point && is_decided(base, &waiting)) {
         match gather_spilled(base, view, id)? {
             Spilled::Here(mut spilled, read) => {
+                let bytes = if read.is_empty() { 0 } else { spilled_bytes(base, id) };
+                base.metrics.query_waiting_bytes_total.add(bytes);
                 spilled.append(&mut waiting);
                 (waiting, segments) = (spilled, read);
             }
@@ -109,6 +112,20 @@ fn queued(
     }
     waiting.retain(|part| part.count() > 0);
     waiting
+}
+
+/// Memory of the updates that wait for a block in queues, in bytes.
+fn queued_bytes(base: &Base, id: BlockId) -> u64 {
+    let block = base.index.directory().block(id);
+    let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.memory_bytes());
+    u64::from(block.queue.bytes()) + frozen as u64
+}
+
+/// Approximate bytes of the updates that wait for a block in spill segments.
+fn spilled_bytes(base: &Base, id: BlockId) -> u64 {
+    let segments = &base.index.spill_segments;
+    let spilled = u64::from(base.index.directory().block(id).spilled);
+    spilled * (segments.disk_bytes() / segments.entries().max(1))
 }
 
 /// What a queue has for a view of a block.

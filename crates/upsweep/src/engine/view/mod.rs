@@ -415,6 +415,7 @@ impl Views {
                 (placement.image_space, Expected::of_block(base, *block))
             }
             ReadTarget::SpillSegment(segment) => {
+                base.metrics.query_waiting_bytes_total.add(u64::from(extent.bytes));
                 let Identity { kind, number, seq, key, .. } =
                     spill_segments::identity(store, &segment.record);
                 let key = key.into();

@@ -46,7 +46,7 @@ fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
     assert_eq!((config.spilling, config.spill_fill_percent), (Spilling::WhenItPays, 50));
     assert_eq!((config.spill_segment_bytes, config.runs_in_flight_max), (16 << 10, 4));
     assert_eq!(config.bulk, Bulk::default());
-    assert!(!config.sweep_when_idle);
+    assert_eq!((config.sweep_when_idle, config.sweep_for_queries), (false, true));
     let space = FileSpace {
         step_bytes_min: 16 << 20,
         granule_bytes: 256 << 10,
@@ -57,7 +57,8 @@ fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
     assert_eq!(config.check(), Ok(()));
     let rotates = Shape { rotates: true, ..shape() };
     let rotating = configure(&rotates, &Options::default(), &Scale::FULL);
-    assert_eq!((rotating.sweep_when_idle, rotating.spill_segment_bytes), (true, 64 << 10));
+    assert_eq!((rotating.sweep_when_idle, rotating.sweep_for_queries), (true, false));
+    assert_eq!(rotating.spill_segment_bytes, 64 << 10);
 }
 
 #[test]

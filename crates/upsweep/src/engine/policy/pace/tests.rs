@@ -25,6 +25,16 @@ fn whoever_waits_presses_the_sweep_if_nothing_else_makes_that_room() {
 }
 
 #[test]
+fn queries_earn_what_a_sweep_of_as_many_bytes_applies() {
+    let mib = 1 << 20;
+    let earned = |passed| earned_by_queries(passed, 1000.0, 199 * mib);
+    assert_eq!([0, mib, 10 * mib, 200 * mib].map(earned), [0.0, 5.0, 50.0, 1000.0]);
+    assert_eq!(earned(u64::MAX), 1000.0, "no more than waits");
+    assert_eq!(earned_by_queries(mib, 0.0, 199 * mib), 0.0);
+    assert_eq!(earned_by_queries(mib / 2, 10.0, 0), 5.0, "an empty store has costs too");
+}
+
+#[test]
 fn the_sweep_keeps_up_half_way_between_its_start_and_full_speed() {
     let pace_of = |queues: u64| Figures { queues: gauge(queues), ..idle() }.pace();
     for (percent, pace) in [(0, 0.0), (50, 0.0), (60, 0.4), (75, 2.5), (84, 34.0), (85, FULL)] {
