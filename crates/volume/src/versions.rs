@@ -4,6 +4,8 @@
 //! next one of the same block. Entries that cover a chunk and entries of its blocks are versions of
 //! the same blocks, and so are long spans of zeros.
 
+use std::sync::Arc;
+
 use crate::address::{CHUNK_BLOCKS, Physical, Span, Stamp};
 use crate::entry::{Content, Entry};
 
@@ -21,9 +23,14 @@ pub enum Seen {
     Slot(Physical, u32),
 }
 
-/// The moments of a branch that someone may look at: ranges in order, apart from each other.
+/// The moments of a branch that someone may look at. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept(Vec<(Stamp, Stamp)>);
+pub struct Kept {
+    /// Ranges in order, apart from each other.
+    ranges: Arc<[(Stamp, Stamp)]>,
+    /// Every moment from here on besides.
+    from: Option<Stamp>,
+}
 
 impl Kept {
     /// Those of ranges that may touch, in any order, from the first to the last moment of each. The
@@ -37,21 +44,23 @@ impl Kept {
                 _ => kept.push((from, to)),
             }
         }
-        Self(kept)
+        Self { ranges: kept.into(), from: None }
     }
 
-    /// These, and every moment from `from` on.
+    /// These, and every moment from `from` on. Cost: none, however many there are.
     #[must_use]
     pub fn and_from(&self, from: Stamp) -> Self {
-        Self::new(self.0.iter().copied().chain([(from, Stamp::NOW)]).collect())
+        let from = self.from.map_or(from, |before| from.min(before));
+        Self { ranges: Arc::clone(&self.ranges), from: Some(from) }
     }
 
     /// Whether one of them is at or after `from` and before `until` (`None`: there is no end).
     #[must_use]
     pub fn is_any_in(&self, from: Stamp, until: Option<Stamp>) -> bool {
-        let first = self.0.partition_point(|(_, to)| *to < from);
         let is_before_end = |moment: Stamp| until.is_none_or(|until| moment < until);
-        self.0.get(first).is_some_and(|(start, _)| is_before_end(from.max(*start)))
+        let first = self.ranges.partition_point(|(_, to)| *to < from);
+        let starts = self.ranges.get(first).map(|(start, _)| *start).into_iter().chain(self.from);
+        starts.into_iter().any(|start| is_before_end(from.max(start)))
     }
 }
 
@@ -257,7 +266,7 @@ mod tests {
     /// All moments that are kept, as far as they can differ.
     fn looked_at(kept: &Kept) -> Vec<Stamp> {
         let ends = (0..230).map(Stamp).chain([Stamp::NOW]);
-        ends.filter(|at| kept.0.iter().any(|(from, to)| (from..=to).contains(&at))).collect()
+        ends.filter(|at| kept.ranges.iter().any(|(from, to)| (from..=to).contains(&at))).collect()
     }
 
     fn or_zero(seen: [Seen; BLOCKS], has_parent: bool) -> [Seen; BLOCKS] {
@@ -306,6 +315,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn moments_from_one_on_are_kept_besides_as_if_they_were_one_more_range(
+            ranges in prop::collection::vec((0..160_u64, 0..60_u64), 0..4),
+            looks in prop::collection::vec(0..160_u64, 1..3),
+            from in 0..200_u64,
+            until in prop_oneof![Just(None), (0..200_u64).prop_map(|until| Some(Stamp(until)))],
+        ) {
+            let mut all: Vec<_> = ranges.iter().map(|(from, more)| (*from, from + more)).collect();
+            let added = looks.iter().fold(kept(&all), |kept, look| kept.and_from(Stamp(*look)));
+            all.extend(looks.iter().map(|look| (*look, u64::MAX)));
+            let as_one = kept(&all).is_any_in(Stamp(from), until);
+            prop_assert_eq!(added.is_any_in(Stamp(from), until), as_one);
+        }
+
         #[test]
         fn what_is_trimmed_is_missed_at_no_moment_that_is_kept(
             (entries, long_zeros) in any_versions(),
