@@ -8,7 +8,6 @@
 //! needed at any moment that is kept, or could be kept later, nor by anyone who was looking at the
 //! present before it was superseded; an entry is deleted and its slots die in one record.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -136,8 +135,8 @@ impl<'a> Trimmer<'a> {
         let long_zeros = self.zeros.read().over(branch, chunk);
         let versions = Versions { chunk, entries: &entries, long_zeros: &long_zeros };
         let kept = match self.looks {
-            Stamp::NOW => Cow::Borrowed(kept),
-            from => Cow::Owned(kept.and_from(from)),
+            Stamp::NOW => kept.clone(),
+            from => kept.and_from(from),
         };
         let has_parent = *has_parent || self.is_partial;
         let trims = versions.trim(&kept, self.needs.until, has_parent);

@@ -59,8 +59,8 @@ impl Kept {
     pub fn is_any_in(&self, from: Stamp, until: Option<Stamp>) -> bool {
         let is_before_end = |moment: Stamp| until.is_none_or(|until| moment < until);
         let first = self.ranges.partition_point(|(_, to)| *to < from);
-        let starts = self.ranges.get(first).map(|(start, _)| *start).into_iter().chain(self.from);
-        starts.into_iter().any(|start| is_before_end(from.max(start)))
+        let start = self.ranges.get(first).map(|(start, _)| *start);
+        start.into_iter().chain(self.from).any(|start| is_before_end(from.max(start)))
     }
 }
 
