@@ -18,7 +18,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::chunks::{Chunks, UNIT_BYTES};
+use super::chunks::{Chunks, Holes, UNIT_BYTES};
 
 /// Alignment in bytes of every buffer: enough for direct I/O on devices with sectors of up to
 /// 4 KiB.
@@ -28,10 +28,10 @@ pub const ALIGNMENT: usize = 4096;
 pub(crate) const LARGE_BYTES_MIN: usize = 128 << 10;
 
 /// Memory of small buffers: single blocks, and pages of the directory.
-static SMALL: Mutex<Chunks> = Mutex::new(Chunks::new(2 << 20));
+static SMALL: Mutex<Chunks> = Mutex::new(Chunks::new(2 << 20, Holes::GoBack));
 /// Memory of large buffers. Spare chunks were part of the memory budget of their last owner, which
 /// will need as much again.
-static LARGE: Mutex<Chunks> = Mutex::new(Chunks::new(8 << 20));
+static LARGE: Mutex<Chunks> = Mutex::new(Chunks::new(8 << 20, Holes::Stay));
 
 /// Owned bytes, aligned for direct I/O. Moved, never copied. Cost of making one: a search for free
 /// memory under a lock.

@@ -109,6 +109,16 @@ impl OperatingSystem for System {
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
     }
 
+    unsafe fn discard_memory(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller says that nobody uses the content of this part of our mapping.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
+    }
+
+    fn use_small_pages(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the mapping is ours, and the advice does not change its content.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
+    }
+
     /// Since Linux 4.14.
     fn clear_in_children(start: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: the advice changes the content in children only, not in this process.

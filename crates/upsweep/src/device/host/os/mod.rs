@@ -167,6 +167,16 @@ pub(crate) trait OperatingSystem: Basics {
     /// Asks the system to back memory from [`Basics::map`] by huge pages.
     fn use_huge_pages(_start: NonNull<u8>, _bytes: usize) {}
 
+    /// Asks the system not to back memory from [`Basics::map`] by huge pages from now on.
+    fn use_small_pages(_start: NonNull<u8>, _bytes: usize) {}
+
+    /// Gives the pages behind a part of memory from [`Basics::map`] back to the system, which backs
+    /// it by others when it is next used. Its content is arbitrary from now on.
+    ///
+    /// # Safety
+    /// Nobody uses that part.
+    unsafe fn discard_memory(_start: NonNull<u8>, _bytes: usize) {}
+
     /// Asks the system to clear memory from [`Basics::map`] in children of this process. Returns
     /// whether it will.
     fn clear_in_children(_start: NonNull<u8>, _bytes: usize) -> bool {
@@ -235,6 +245,21 @@ impl Mapping {
     /// Its first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// As [`OperatingSystem::use_small_pages`].
+    pub(crate) fn use_small_pages(&self) {
+        System::use_small_pages(self.start, self.bytes);
+    }
+
+    /// As [`OperatingSystem::discard_memory`], for `bytes` from `offset` on.
+    ///
+    /// # Safety
+    /// Nobody uses them.
+    pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) {
+        assert!(offset + bytes <= self.bytes, "a part of the mapping");
+        // SAFETY: they are in the mapping, and the caller says that nobody uses them.
+        unsafe { System::discard_memory(self.start.add(offset), bytes) };
     }
 
     /// As [`OperatingSystem::clear_in_children`].
