@@ -175,6 +175,12 @@ impl Arena {
         self.cells.used() * CELL_BYTES
     }
 
+    /// Bytes of memory of all queues: besides what they use, that of free cells between others.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.cells.memory_bytes()
+    }
+
     /// Approximately how much all blocks grow if all waiting updates make new records.
     #[must_use]
     pub fn growth_bytes(&self) -> u64 {
