@@ -455,6 +455,12 @@ impl World {
         let durable = core.durable();
         let are_larger = core.block_bytes() > core.config().block_bytes;
         let closed = core.closed().map(ToString::to_string);
+        // The cache has what waiting updates leave of their memory.
+        let cache = core.cache_bytes();
+        let cache_max = core.config().cache_bytes + core.queue_limit_bytes().saturating_sub(used);
+        if cache > cache_max {
+            return Err(format!("{cache} bytes in the cache, above the limit of {cache_max}"));
+        }
         self.tally.blocks_max = self.tally.blocks_max.max(blocks);
         self.tally.turns_of_larger_blocks += u64::from(are_larger);
         if let Some(closed) = closed.filter(|_| !self.failing) {

@@ -47,6 +47,8 @@ faults! {
     StaleCache,
     /// A reserved extent is free before the record that gives it back is durable.
     EarlyGiveBack,
+    /// The cache keeps memory that waiting updates need.
+    CacheKeepsMemory,
 
     // The order of write, flush and record.
     /// The change of a run is logged before its images are flushed.

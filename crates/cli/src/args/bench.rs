@@ -52,11 +52,11 @@ pub(crate) enum Workload {
 
 /// The workloads of Rodeh's shadowed B-trees, beside what the paper reports
 ///
-/// On two trees, with a cache of 5 % of their bytes: throughput of the workloads Search-100,
-/// Search-80, Modify and Insert with one caller and with ten, and latency of single operations.
-/// Updates are durable before they return. Extra lines show relaxed updates, where the run ends
-/// when all are durable, and the time until a sweep has written them into the tree. The tree is
-/// restored after every run.
+/// On two trees, with a cache and queues of 5 % of their bytes together, or the least that a store
+/// takes: throughput of the workloads Search-100, Search-80, Modify and Insert with one caller and
+/// with ten, and latency of single operations. Updates are durable before they return. Extra lines
+/// show relaxed updates, where the run ends when all are durable, and the time until a sweep has
+/// written them into the tree. The tree is restored after every run.
 ///
 /// (O. Rodeh, "B-trees, Shadowing, and Range-operations", section 7.)
 #[derive(Args)]
@@ -152,7 +152,7 @@ pub(crate) struct StructuresArgs {
 ///
 /// Loads a table larger than the memory, reads the device in sequence, and then measures one phase
 /// after another: a scan, queries, a scan beside queries, updates, a scan beside updates. Nine of
-/// ten queries are of a part of the table that half of the cache holds; updates replace random
+/// ten queries are of a part of the table as large as a 16th of the memory; updates replace random
 /// values, 64 in an atomic batch, and need not be durable when they return.
 #[derive(Args)]
 #[command(after_help = "\

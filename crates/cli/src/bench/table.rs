@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use upsweep::layers::runtime::layout::CACHE_PART;
 use upsweep::{
     CreateOptions, Durability, LoadOptions, OpenOptions, Status, Store, Table, ValueKind, ValueRef,
 };
@@ -23,7 +22,10 @@ pub(super) const KEY_BYTES: u64 = 8;
 /// Records between two looks of a scan at the time.
 const RECORDS_PER_LOOK: u64 = 1024;
 
-/// Queries of the part of the table that the cache can hold, in per cent.
+/// Part of the memory that the images of the records take that most queries are of: the cache can
+/// hold them even when all other memory is in use.
+const HOT_PART: u64 = 16;
+/// Queries of these, in per cent.
 const HOT_PERCENT: u64 = 90;
 /// Updates of a call, one atomic batch.
 const UPDATES_PER_CALL: u64 = 64;
@@ -37,11 +39,6 @@ impl TableArgs {
     /// The options of the store but for what is measured.
     pub(super) fn options(&self) -> OpenOptions {
         OpenOptions::default().memory_bytes(self.memory.in_memory())
-    }
-
-    /// Bytes of the cache.
-    pub(super) fn cache_bytes(&self) -> u64 {
-        self.memory.0 / CACHE_PART as u64
     }
 
     /// Makes the store with its table, and closes it; returns its state before that.
@@ -70,7 +67,7 @@ pub(super) struct Bench {
     pub(super) blocks: u64,
     /// Bytes of the images of all blocks.
     pub(super) image_bytes: u64,
-    /// Records, from the first on, that most queries are of: those that half of the cache holds.
+    /// Records, from the first on, that most queries are of.
     hot: u64,
 }
 
@@ -99,7 +96,7 @@ impl Bench {
         let size = store.tables().into_iter().map(|(_, size)| size).next().unwrap_or_default();
         let (records, blocks, image_bytes) = (args.records, size.blocks, size.bytes);
         let bytes_per_record = image_bytes as f64 / records as f64;
-        let hot = (args.cache_bytes() as f64 / 2.0 / bytes_per_record) as u64;
+        let hot = ((args.memory.0 / HOT_PART) as f64 / bytes_per_record) as u64;
         Ok(Self { store, table, records, blocks, image_bytes, hot: hot.clamp(1, records) })
     }
 

@@ -163,7 +163,7 @@ pub(super) fn config(
                 memory_bytes = config.memory_bytes_min();
                 config = configured(memory_bytes);
             }
-            Config { cache_bytes: bytes as usize, ..config }
+            Config { cache_bytes: bytes as usize, cache_borrows: false, ..config }
         }
         Memory::Queues(bytes) => besides(bytes + blocks * DIRECTORY_BYTES_PER_BLOCK, configured),
         Memory::Shrunk(bytes) => besides(bytes, configured),

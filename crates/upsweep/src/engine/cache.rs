@@ -3,7 +3,7 @@
 //!
 //! Invariants: an image is kept under the extent from which it was read, or to which it is being
 //! written, until that is given back; blocks that share an image share it here too. The total bytes
-//! of images stay within the limit.
+//! of images stay within the limit, which follows the memory that nothing else needs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -78,6 +78,12 @@ impl Cache {
         self.entries.get(&extent).map(|entry| Arc::clone(&entry.image))
     }
 
+    /// Changes the limit, and drops images beyond it.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.limit_bytes = bytes;
+        self.make_room(0);
+    }
+
     /// Adds an image, and drops others to make room.
     pub fn put(&mut self, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;
@@ -85,6 +91,15 @@ impl Cache {
         if bytes > self.limit_bytes {
             return;
         }
+        self.make_room(bytes);
+        if self.entries.insert(extent, CacheEntry { image, used: false }).is_none() {
+            self.ring.push_back(extent);
+        }
+        self.bytes += bytes;
+    }
+
+    /// Drops images until this many bytes more are within the limit.
+    fn make_room(&mut self, bytes: usize) {
         while self.bytes + bytes > self.limit_bytes {
             let Some(candidate) = self.ring.pop_front() else { break };
             match self.entries.get_mut(&candidate) {
@@ -96,10 +111,6 @@ impl Cache {
                 None => {}
             }
         }
-        if self.entries.insert(extent, CacheEntry { image, used: false }).is_none() {
-            self.ring.push_back(extent);
-        }
-        self.bytes += bytes;
     }
 
     /// Drops the image of an extent that is given back.
@@ -142,6 +153,20 @@ mod tests {
         cache.put(extent(4), image(4));
         cache.put(extent(5), image(5));
         assert_eq!(has(&mut cache, 0..6), [3, 4, 5], "a second chance is not a third");
+    }
+
+    #[test]
+    fn a_lower_limit_drops_what_is_beyond_it_and_a_higher_one_makes_room() {
+        let mut cache = Cache::new(4 * 4096);
+        (0..4).for_each(|number| cache.put(extent(number), image(number as u8)));
+        assert!(cache.get(extent(0)).is_some());
+        cache.set_limit(2 * 4096 + 100);
+        assert_eq!(has(&mut cache, 0..4), [0, 3]);
+        cache.set_limit(3 * 4096);
+        cache.put(extent(4), image(4));
+        assert_eq!(has(&mut cache, 0..5), [0, 3, 4]);
+        cache.set_limit(0);
+        assert_eq!((cache.bytes(), cache.entries.len()), (0, 0));
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub struct Config {
     pub memory_bytes: usize,
     /// Share of the memory for cached images, in bytes.
     pub cache_bytes: usize,
+    /// Whether cached images may also take the memory for queues that these do not use.
+    pub cache_borrows: bool,
     /// A queue that reaches this many bytes is folded for the first time.
     pub fold_bytes_min: u32,
     /// Greatest length of a run, in blocks of the target size (paper: 32).

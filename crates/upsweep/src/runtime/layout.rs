@@ -22,7 +22,7 @@ use super::new_devices::{NewDevices, check_parent};
 use super::profiles::{PROFILE, profiles_to_toml, read_profiles};
 use crate::device::{self, HostDevices, HostOptions, HostPath, Profile};
 use crate::engine::Access;
-pub use crate::engine::policy::{CACHE_PART, LOG_BYTES_DEFAULT};
+pub use crate::engine::policy::LOG_BYTES_DEFAULT;
 use crate::error::{Error, RequestError, RetryError};
 
 /// Name of the file with the description.

@@ -168,6 +168,7 @@ fn config(segments: u64) -> Config {
         directory_percent: 20,
         memory_bytes: 2 << 20,
         cache_bytes: 64 << 10,
+        cache_borrows: true,
         fold_bytes_min: 4096,
         run_blocks_max: 8,
         run_bytes_max: 64 << 10,

@@ -15,7 +15,6 @@ mod paper;
 use std::path::Path;
 use std::time::Instant;
 
-use upsweep::layers::runtime::layout::CACHE_PART;
 use upsweep::{
     CreateOptions, Durability, Error, LoadOptions, RequestError, Store, Value, ValueKind,
 };
@@ -34,7 +33,7 @@ use paper::{
 /// Smallest tree, in keys, whatever the scale.
 const KEYS_MIN: u64 = 10 * RANGE_KEYS;
 /// Step in which memory is added until the store opens.
-const MEMORY_STEP_BYTES: usize = 1 << 20;
+const MEMORY_STEP_BYTES: u64 = 1 << 20;
 
 pub(super) fn run(context: &Context, args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
     let mut trees = Vec::with_capacity(TREES.len());
@@ -70,8 +69,8 @@ fn load(args: &RodehArgs, tree: &Tree, path: &Path) -> Result<(Base, TreeOutcome
     let size = store.tables().into_iter().map(|(_, size)| size).next().unwrap_or_default();
     store.close()?;
     let wanted = size.bytes * IN_MEMORY_PERCENT / 100;
-    let (store, memory_bytes) = open_with_cache(path, wanted)?;
-    let cache_bytes = (memory_bytes / CACHE_PART) as u64;
+    let store = open_with(path, wanted)?;
+    let (memory_bytes, free_bytes) = memory(&store);
     let table = store.existing_table(tree.name)?;
     let base = Base { store, table, keys, value_bytes: tree.value_bytes };
     let outcome = TreeOutcome {
@@ -82,28 +81,41 @@ fn load(args: &RodehArgs, tree: &Tree, path: &Path) -> Result<(Base, TreeOutcome
         bytes: size.bytes,
         paper_leaves: tree.leaves,
         load_seconds,
-        memory_bytes: memory_bytes as u64,
-        is_least_memory: cache_bytes > wanted,
-        cache_bytes,
-        cache_percent: 100.0 * cache_bytes as f64 / size.bytes.max(1) as f64,
+        memory_bytes,
+        cache_and_queues_bytes: free_bytes,
+        cache_and_queues_percent: 100.0 * free_bytes as f64 / size.bytes.max(1) as f64,
         throughput: Vec::new(),
         latency: Vec::new(),
     };
     Ok((base, outcome))
 }
 
-/// Opens the store so that its cache has `cache_bytes`, or with the least memory that it takes;
-/// returns the memory too.
-fn open_with_cache(path: &Path, cache_bytes: u64) -> Result<(Store, usize), Failure> {
-    let mut memory_bytes = cache_bytes as usize * CACHE_PART;
+/// Opens the store so that cache and queues have `wanted` bytes together, or more if it takes no
+/// less memory.
+fn open_with(path: &Path, wanted: u64) -> Result<Store, Failure> {
+    let mut memory_bytes = wanted;
     loop {
-        match Store::builder().memory_bytes(memory_bytes).open(path) {
+        match Store::builder().memory_bytes(memory_bytes as usize).open(path) {
             Err(Error::Request(RequestError::BadConfig { setting: "memory", .. })) => {
                 memory_bytes += MEMORY_STEP_BYTES;
             }
-            opened => return Ok((opened?, memory_bytes)),
+            opened => {
+                let store = opened?;
+                let lacks = wanted.saturating_sub(memory(&store).1);
+                if lacks == 0 {
+                    return Ok(store);
+                }
+                store.close()?;
+                memory_bytes += lacks;
+            }
         }
     }
+}
+
+/// The memory of a store, and what its directory and buffers leave of it for cache and queues.
+fn memory(store: &Store) -> (u64, u64) {
+    let memory = store.status().memory;
+    (memory.budget, memory.budget.saturating_sub(memory.directory + memory.buffers))
 }
 
 /// A line of the results: what was done, and the seconds that each run took.

@@ -29,10 +29,9 @@ pub(super) struct TreeOutcome {
     pub(super) paper_leaves: u64,
     pub(super) load_seconds: f64,
     pub(super) memory_bytes: u64,
-    /// Whether the store takes no less memory, though its cache has more than the paper's part.
-    pub(super) is_least_memory: bool,
-    pub(super) cache_bytes: u64,
-    pub(super) cache_percent: f64,
+    pub(super) cache_and_queues_bytes: u64,
+    /// The same in per cent of the tree.
+    pub(super) cache_and_queues_percent: f64,
     pub(super) throughput: Vec<Throughput>,
     pub(super) latency: Vec<Latency>,
 }
@@ -101,7 +100,6 @@ impl Latency {
 
 impl TreeOutcome {
     fn lines(&self) -> Vec<String> {
-        let least = if self.is_least_memory { ", the least that this store takes" } else { "" };
         let mut lines = vec![
             format!(
                 "\n{}: {} keys with values of {} bytes in {} blocks, {} (paper: {} leaves)",
@@ -113,11 +111,11 @@ impl TreeOutcome {
                 text::count(self.paper_leaves)
             ),
             format!(
-                "loaded in {:.1} s; then memory of {}{least}; of it {} cache, {:.1} % of the tree",
+                "loaded in {:.1} s; then memory of {}: cache and queues {}, {:.1} % of the tree",
                 self.load_seconds,
                 text::size(self.memory_bytes),
-                text::size(self.cache_bytes),
-                self.cache_percent
+                text::size(self.cache_and_queues_bytes),
+                self.cache_and_queues_percent
             ),
             format!("\n  {:32}{:>25}  {:>25}  {:>12}", "", "one caller", "ten callers", "gain"),
             format!(

@@ -36,7 +36,6 @@ struct Outcome {
     /// Bytes of the images of all blocks.
     image_bytes: u64,
     memory_bytes: u64,
-    cache_bytes: u64,
     seconds: u64,
     devices: Vec<String>,
     /// Reads of 1 MiB in sequence, 4 at a time.
@@ -118,7 +117,6 @@ fn measure(args: &ScanBenchArgs, bench: &Bench) -> Result<Outcome, Failure> {
         blocks: bench.blocks,
         image_bytes: bench.image_bytes,
         memory_bytes: args.table.memory.0,
-        cache_bytes: args.table.cache_bytes(),
         seconds: args.seconds,
         devices: Vec::new(),
         device_mb_per_second: 0.0,
@@ -177,13 +175,12 @@ impl Outcome {
     fn show(&self, context: &Context) -> Result<(), Failure> {
         let mut lines = self.devices.clone();
         lines.push(format!(
-            "{} records of {KEY_BYTES} + {} bytes in {} blocks, {}; memory of {}, a cache of {}",
+            "{} records of {KEY_BYTES} + {} bytes in {} blocks, {}; memory of {}",
             text::count(self.records),
             self.value_bytes,
             text::count(self.blocks),
             text::size(self.image_bytes),
             text::size(self.memory_bytes),
-            text::size(self.cache_bytes),
         ));
         lines.push(format!(
             "the device in sequence: {:.0} MB/s; MB are 10^6 bytes of images\n",

@@ -1,6 +1,7 @@
 //! The use of memory, log and devices, and the limits at which admission refuses more.
 
 use super::Base;
+use crate::broken::{self, Fault};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::config::Config;
 use crate::engine::pending::Pending;
@@ -62,6 +63,20 @@ impl Base {
         let limit = self.config.queue_bytes_beside(resident);
         let queue_bytes = self.index.queue_bytes() + self.index.promised_bytes();
         policy::queues_gauge(limit, queue_bytes, self.index.arena().excess_bytes())
+    }
+
+    /// Lets the cache have, besides its share of the memory, what waiting updates leave of theirs.
+    /// Cost: to drop the images for which there is no room any more.
+    pub(in crate::engine) fn fit_cache(&mut self) {
+        let mut limit = self.config.cache_bytes;
+        if self.config.cache_borrows {
+            let queues = self.queues_gauge(self.resident_bytes());
+            let taken = (queues.used as usize).max(self.index.arena().memory_bytes());
+            limit += (queues.limit as usize).saturating_sub(taken);
+        }
+        if !broken::is(Fault::CacheKeepsMemory) || limit > self.index.cache.bytes() {
+            self.index.cache.set_limit(limit);
+        }
     }
 
     /// How full the queue memory is, in per cent: at 100 updates are refused.

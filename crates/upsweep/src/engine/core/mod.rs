@@ -164,6 +164,7 @@ impl Core {
         }
         self.views.pump(&mut self.base, &mut actions.views);
         self.scans.pump(&mut self.base, self.views.queries());
+        self.base.fit_cache();
         actions.scans.append(&mut self.scans.take_news());
         actions.requests.append(self.base.io.outgoing());
         actions.room |= self.base.waiters.take_news();

@@ -224,6 +224,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         directory_percent: Scale::part(u64::from(DIRECTORY_PERCENT), scale.directory) as u32,
         memory_bytes,
         cache_bytes: memory_bytes / CACHE_PART,
+        cache_borrows: true,
         fold_bytes_min: Scale::part(FOLD_BYTES_MIN, scale.blocks) as u32,
         run_blocks_max: options
             .run_blocks_max

@@ -152,7 +152,7 @@ fn runs_of(world: &World) -> u64 {
 
 /// A store that sweeps when it is idle, with 2000 records that were swept, none of them cached.
 fn idle() -> World {
-    let config = Config { sweep_when_idle: true, cache_bytes: 0, ..config() };
+    let config = Config { sweep_when_idle: true, cache_bytes: 0, cache_borrows: false, ..config() };
     let mut world = World::with(config, 16 << 20);
     (0..2000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
