@@ -22,10 +22,10 @@ pub(super) const KEY_BYTES: u64 = 8;
 /// Records between two looks of a scan at the time.
 const RECORDS_PER_LOOK: u64 = 1024;
 
-/// Part of the memory that the images of the records take that most queries are of: the cache can
-/// hold them even when all other memory is in use.
+/// Most queries are of records whose images take this part of the memory: the cache can hold them
+/// even when all other memory is in use.
 const HOT_PART: u64 = 16;
-/// Queries of these, in per cent.
+/// Queries of these records, in per cent.
 const HOT_PERCENT: u64 = 90;
 /// Updates of a call, one atomic batch.
 const UPDATES_PER_CALL: u64 = 64;

@@ -98,8 +98,8 @@ impl Chunks {
             self.by_longest.insert((units - 1, address));
         }
         if self.empty_bytes > 0 {
-            let empty: Vec<_> = self.chunks.iter().filter(|(_, chunk)| chunk.is_empty()).collect();
-            let addresses: Vec<_> = empty.into_iter().map(|(address, _)| *address).collect();
+            let empty = self.chunks.iter().filter(|(_, chunk)| chunk.is_empty());
+            let addresses: Vec<usize> = empty.map(|(address, _)| *address).collect();
             unneeded.extend(addresses.into_iter().map(|address| self.remove(address)));
         }
         let mut chunk = Chunk::new(units * UNIT_BYTES)?;
