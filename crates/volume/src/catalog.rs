@@ -243,8 +243,7 @@ impl Catalog {
 
     /// The row of the volume of this number.
     pub fn row(&self, number: u32) -> Result<&VolumeRow, Error> {
-        let gone = || Error::NoVolume(format!("number {number}"));
-        self.rows.volumes.get(&number).ok_or_else(gone)
+        self.rows.volumes.get(&number).ok_or(Error::Deleted)
     }
 
     /// What a volume of this number shows now.

@@ -7,6 +7,9 @@ pub enum Error {
     /// No volume of this name.
     #[error("no volume {0:?}; `upsweep volume list` shows what there is")]
     NoVolume(String),
+    /// The volume was deleted after it had been opened.
+    #[error("the volume has been deleted")]
+    Deleted,
     /// The name is taken: choose another.
     #[error("volume {0:?} exists already; nothing was changed")]
     VolumeExists(String),

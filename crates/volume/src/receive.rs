@@ -78,8 +78,7 @@ impl Volumes {
     /// [`Error::ReceivedNow`].
     ///
     /// [`Error::BadStream`] or [`Error::Transfer`]: send it again from where it ended.
-    /// [`Error::NotReceived`] or [`Error::NoVolume`] if it was given up meanwhile;
-    /// [`Error::Store`].
+    /// [`Error::NotReceived`] or [`Error::Deleted`] if it was given up meanwhile; [`Error::Store`].
     pub fn receive(&self, name: &str, input: impl Read) -> Result<Received, Error> {
         let mut stream = Decoder::new(input)?;
         let mut receiver = self.receiver(name, stream.header())?;

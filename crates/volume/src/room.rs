@@ -3,7 +3,8 @@
 //!
 //! The later a segment is cleaned, the more of it is dead, and the less has to be copied. So on
 //! devices of which the end is known, cleaning begins when little is left. Files grow instead, and
-//! what is dead in them may only be a share of all.
+//! what is dead in them may only be a share of all: cleaning begins at a fifth, and at half of all
+//! writers have to help.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,8 @@ use crate::payload::{Payload, State};
 
 /// Share of the slots that may be dead where devices can grow, in per cent.
 const DEAD_PERCENT_MAX: u64 = 20;
+/// Share of the slots that may be dead there before writers have to help, in per cent.
+const DEAD_PERCENT_SHORT: u64 = 50;
 /// With less than this dead, in per cent, cleaning costs more than it gains.
 const DEAD_PERCENT_MIN: u64 = 3;
 /// Slots that are taken between two sweeps at most, in per cent of all.
@@ -81,9 +84,25 @@ impl Room {
         whole.map(|whole| whole + self.spares.saturating_sub(1))
     }
 
-    /// Whether there is so little room that writers have to help.
+    /// Whether more than a share of the slots is dead.
+    fn has_dead(&self, percent: u64) -> bool {
+        self.dead * 100 > self.slots() * percent
+    }
+
+    /// Whether there is so little room, or devices have grown so far, that writers have to help.
     pub fn is_short(&self) -> bool {
-        self.free().is_some_and(|free| free < self.short())
+        match self.free() {
+            None => self.has_dead(DEAD_PERCENT_SHORT),
+            Some(free) => free < self.short(),
+        }
+    }
+
+    /// Whether a segment has been gained since then.
+    pub fn is_gained(&self, then: &Self) -> bool {
+        match (then.free(), self.free()) {
+            (Some(then), Some(now)) => now > then,
+            _ => self.segments < then.segments,
+        }
     }
 
     /// Whether an empty segment stays reserved. Where it would be reserved again soon, it does, but
@@ -103,7 +122,7 @@ impl Room {
             // What is needed of them has to fit.
             Some(free) => (DEAD_PERCENT_MIN, free.clamp(1, CLEANED_MAX)),
         };
-        (self.dead * 100 > self.slots() * dead_percent).then_some(most as usize)
+        self.has_dead(dead_percent).then_some(most as usize)
     }
 
     /// How many slots may be taken before a sweep has to show what they supersede.
@@ -193,9 +212,13 @@ mod tests {
     #[test]
     fn writers_help_when_little_is_left() {
         let is_short = |free, segments| room(free, segments, 10).is_short();
-        assert!(!is_short(None, 1000) && !is_short(Some(7), 1000) && is_short(Some(6), 1000));
+        assert!(!is_short(Some(7), 1000) && is_short(Some(6), 1000));
         assert!(is_short(Some(3), 10) && !is_short(Some(4), 10));
         assert!(is_short(Some(63), 1_000_000) && !is_short(Some(64), 1_000_000));
+        assert!(!room(None, 1000, 50).is_short() && room(None, 1000, 51).is_short());
+        let is_gained = |then, now| room(now, 9, 10).is_gained(&room(then, 10, 10));
+        assert!(is_gained(Some(3), Some(4)) && !is_gained(Some(3), Some(3)));
+        assert!(is_gained(None, None) && !room(None, 10, 10).is_gained(&room(None, 10, 20)));
     }
 
     #[test]

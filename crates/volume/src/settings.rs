@@ -35,7 +35,7 @@ impl Volume {
     /// says whether they may have changed.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if it has been deleted.
+    /// [`Error::Deleted`].
     pub fn settings(&self) -> Result<VolumeSettings, Error> {
         Ok(self.inner.catalog.read().row(self.number)?.settings.clone())
     }

@@ -222,8 +222,7 @@ impl Inner {
     /// How many blocks with payload a volume shows now.
     fn shown_blocks(&self, volume: u32) -> Result<u64, Error> {
         let look = match self.catalog.read().shown(volume) {
-            // It has been deleted meanwhile, or shows nothing yet.
-            Err(Error::NoVolume(_) | Error::Incomplete(_)) => return Ok(0),
+            Err(Error::Deleted | Error::Incomplete(_)) => return Ok(0),
             look => look?,
         };
         let line = self.line(look);

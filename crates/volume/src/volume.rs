@@ -128,7 +128,7 @@ impl Volume {
     /// Whether it can only be read, because it shows a moment in the past, or by its settings.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
+    /// [`Error::Deleted`] or [`Error::NoSnapshot`] if it has been deleted.
     pub fn is_read_only(&self) -> Result<bool, Error> {
         match self.check_write(0, 0) {
             Ok(_) => Ok(false),
@@ -146,7 +146,7 @@ impl Volume {
     /// The name of the volume, which may change.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if it has been deleted.
+    /// [`Error::Deleted`] if it has been deleted.
     pub fn name(&self) -> Result<String, Error> {
         Ok(self.inner.catalog.read().row(self.number)?.name.clone())
     }
@@ -161,7 +161,7 @@ impl Volume {
     /// Its size in bytes.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted.
+    /// [`Error::Deleted`] or [`Error::NoSnapshot`] if it has been deleted.
     pub fn bytes(&self) -> Result<u64, Error> {
         Ok(self.look()?.bytes)
     }
@@ -171,7 +171,7 @@ impl Volume {
     /// time where the host can.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::NoVolume`]
+    /// [`Error::OutOfRange`]; [`Error::Damaged`] if a checksum does not match; [`Error::Deleted`]
     /// or [`Error::NoSnapshot`] if it has been deleted; [`Error::Store`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let bytes = into.len() as u64;
@@ -248,7 +248,7 @@ impl Volume {
     /// the map for the range.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::NoVolume`] or [`Error::NoSnapshot`] if it has been deleted;
+    /// [`Error::OutOfRange`]; [`Error::Deleted`] or [`Error::NoSnapshot`] if it has been deleted;
     /// [`Error::Store`].
     pub fn status(&self, offset: u64, bytes: u64) -> Result<Vec<Extent>, Error> {
         let _looking = self.inner.stamps.look();
@@ -280,7 +280,7 @@ impl Volume {
     /// of 64 KiB.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::ReadOnly`]; [`Error::NoVolume`]; [`Error::Store`], after
+    /// [`Error::OutOfRange`]; [`Error::ReadOnly`]; [`Error::Deleted`]; [`Error::Store`], after
     /// which the range has its old or its new content, block by block, once the store is open
     /// again.
     pub fn write(&self, offset: u64, data: &[u8], acknowledge: Acknowledge) -> Result<(), Error> {

@@ -510,8 +510,8 @@ impl Inner {
     }
 
     /// Acts; again as often as the devices are full and room can be made. While there is little
-    /// room, writers wait until cleaning has gained a segment for each one that they fill, so that
-    /// writing gets slower before it has to stop.
+    /// room, or half of a file is dead, writers wait until cleaning has gained a segment for each
+    /// one that they fill, so that writing gets slower before it has to stop.
     pub fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         if self.payload.owes.load(Ordering::Acquire) {
             self.clean_for_a_home();
@@ -535,7 +535,7 @@ impl Inner {
         }
         let before = self.payload.room_now();
         let mut now = before;
-        while now.is_short() && now.free() <= before.free() {
+        while now.is_short() && !now.is_gained(&before) {
             // Whoever works in the background reports a failure; there may be room as it is.
             if !self.work().is_ok_and(|is_any| is_any) {
                 return;

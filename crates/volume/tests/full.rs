@@ -123,6 +123,25 @@ fn what_is_overwritten_is_found_although_nobody_flushes() {
 }
 
 #[test]
+fn writers_help_before_most_of_a_file_is_dead() {
+    let (store, volumes) = opened(8 * CAPACITY);
+    let blocks = CAPACITY / 2 / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let mut most = 0;
+    for nth in 1..=8 * blocks {
+        write(&disk, scattered(scattered(nth, 1 << 40), blocks), nth).expect("there is room");
+        // 16 segments are filled for each step, which cleans four.
+        if nth % (16 * 256) == 0 {
+            volumes.work().expect("no fault");
+            store.blocks().work();
+            most = most.max(store.status().reserved_bytes);
+        }
+    }
+    // Twice what is needed, what is written before a sweep is asked for, and during one.
+    assert!(most < 2 * (128 + 51 + 16) * MIB, "{most} bytes for a volume of 128 MiB");
+}
+
+#[test]
 fn whoever_rests_is_woken_before_writers_have_to_help() {
     let (store, volumes) =
         opened_on(MemoryDevices::with_fixed_sizes(&[CAPACITY, 64 * MIB], 1), CAPACITY);

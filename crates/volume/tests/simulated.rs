@@ -366,7 +366,7 @@ impl World {
         }
         for gone in &self.gone {
             let read = gone.read(0, &mut [0; BLOCK]);
-            let is_refused = matches!(read, Err(Error::NoSnapshot { .. } | Error::NoVolume(_)));
+            let is_refused = matches!(read, Err(Error::NoSnapshot { .. } | Error::Deleted));
             assert!(is_refused, "a deleted snapshot was read");
         }
         Ok(())
