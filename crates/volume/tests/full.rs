@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use upsweep::layers::device::{
     DeviceId, FailureKind, HostileDevices, LatencyModel, MemoryDevices, ThreadedDevices,
 };
 use upsweep::layers::runtime::ReservedExtent;
 use upsweep::{CreateOptions, Durability, OpenOptions, RetryError, Store};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, Traffic, Volume, Volumes};
+use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, History, Traffic, Volume, Volumes};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 256 * MIB;
@@ -139,6 +140,21 @@ fn writers_help_before_most_of_a_file_is_dead() {
     }
     // Twice what is needed, what is written before a sweep is asked for, and during one.
     assert!(most < 2 * (128 + 51 + 16) * MIB, "{most} bytes for a volume of 128 MiB");
+}
+
+#[test]
+fn a_history_that_is_limited_in_time_only_can_fill_the_devices() {
+    let (_store, volumes) = opened(CAPACITY);
+    let blocks = 16 * MIB / BLOCK_BYTES;
+    let disk = volumes.create("disk", blocks * BLOCK_BYTES).expect("made");
+    let window = Some(Duration::from_secs(3600));
+    volumes.set_history("disk", History { window, bytes: None }).expect("set");
+    let next = |nth: u64| write(&disk, scattered(nth, blocks), nth);
+    let all = CAPACITY / BLOCK_BYTES;
+    let written = (1..=all).find(|nth| next(*nth).is_err_and(|error| is_full(&error)));
+    assert!(written.is_some_and(|nth| nth > all / 2), "refused: {written:?} of {all}");
+    volumes.set_history("disk", History::OFF).expect("set");
+    (1..=all).for_each(|nth| next(nth).expect("there is room again"));
 }
 
 #[test]
