@@ -81,14 +81,13 @@ impl WriteBuffer {
     }
 
     /// The first slots of stretches that are being written.
-    pub fn being_written(&self) -> Vec<Physical> {
-        self.sealed.keys().copied().collect()
+    pub fn being_written(&self) -> impl Iterator<Item = Physical> {
+        self.sealed.keys().copied()
     }
 
-    /// Whether one of these stretches is still being written. A slot is filled once, so none is
-    /// another one.
-    pub fn has_any_of(&self, stretches: &[Physical]) -> bool {
-        stretches.iter().any(|first| self.sealed.contains_key(first))
+    /// Whether a stretch that begins there is being written.
+    pub fn is_being_written(&self, first: &Physical) -> bool {
+        self.sealed.contains_key(first)
     }
 
     /// The homes of which slots are in it.

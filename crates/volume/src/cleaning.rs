@@ -79,7 +79,8 @@ impl Payload {
         let Some(segments_max) = self.room(&state).segments_to_clean() else { return Vec::new() };
         let mut left = state.unreadable.clone();
         left.extend(state.survivors.as_ref().map(|(segment, _)| key_of(segment)));
-        let growing = state.open.map(|(home, _)| home).into_iter().chain(state.being_written());
+        let growing =
+            state.open.map(|(home, _)| home).into_iter().chain(state.homes_being_written());
         let homes = growing.filter_map(|home| state.homes.get(home));
         left.extend(homes.flat_map(|home| &home.parts).map(|part| key_of(&part.segment)));
         let slots = self.slots_per_home;

@@ -98,6 +98,7 @@ pub use address::BLOCK_BYTES;
 pub use catalog::Past;
 pub use changes::Changes;
 pub use error::Error;
+pub use payload::BUFFERED_BYTES_MAX;
 pub use receive::{Received, Receiving};
 pub use rows::{BlockSize, History, MomentKind, VolumeSettings};
 pub use scrub::{DamagedRange, Fault, ScrubPass, ScrubPosition, Scrubbed, SeenIn};

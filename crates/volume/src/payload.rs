@@ -7,7 +7,7 @@
 //!
 //! Invariants: a segment that anyone reads or writes is not given back; a home's place is declared
 //! before anything that refers to its slots; a segment is used again only once it is stable that
-//! nothing in it is needed.
+//! nothing in it is needed; whoever reads slots or flushes waits for what is being written there.
 
 mod writing;
 
@@ -30,10 +30,16 @@ use crate::room::Refusals;
 use crate::slots::Slots;
 use crate::stamps::Change;
 
+pub use writing::Data;
+
 /// The table of homes; its space owns the segments.
 pub const TABLE: &str = "volumes/homes";
-/// The longest write that goes through the buffer.
-const BUFFERED_BYTES_MAX: usize = 128 << 10;
+/// Writes of at most this many bytes are copied to a buffer in memory, where one stretch of the
+/// devices is made of many.
+pub const BUFFERED_BYTES_MAX: usize = 128 << 10;
+/// Longer ones are accepted before the devices have them as long as they take no more than this
+/// together: 16 MiB.
+const ACCEPTED_SLOTS_MAX: u64 = (16 << 20) / BLOCK_BYTES;
 
 /// All payload of a store.
 pub struct Payload {
@@ -95,6 +101,8 @@ pub struct Allocation {
     due: Vec<Arc<Stretch>>,
     /// Whether its data is in the buffer.
     is_buffered: bool,
+    /// Whether it may be accepted before the devices have it.
+    pub is_accepted: bool,
 }
 
 /// What a slot is, or where.
@@ -228,7 +236,8 @@ impl Payload {
         let homes = self.homes_for(groups, state.open);
         self.provide(&mut state, homes)?;
         let is_buffered = data.len() <= BUFFERED_BYTES_MAX;
-        let mut allocation = Allocation { pieces: Vec::new(), due: Vec::new(), is_buffered };
+        let mut allocation =
+            Allocation { pieces: Vec::new(), due: Vec::new(), is_buffered, is_accepted: false };
         let mut rest = data;
         for slots in groups {
             let first = match state.open {
@@ -238,10 +247,8 @@ impl Payload {
                 _ => match self.open_home(&mut state) {
                     Ok(home) => Physical { home, slot: 0 },
                     Err(error) => {
-                        state.leave(&allocation.pieces);
                         drop(state);
-                        // Others rely on it.
-                        self.write_due(&allocation.due)?;
+                        self.leave(&allocation)?;
                         return Err(error);
                     }
                 },
@@ -260,12 +267,21 @@ impl Payload {
             allocation.pieces.push(Piece { first, slots: *slots, place });
             rest = later;
         }
+        let in_flight: u64 = state.in_flight.values().map(|slots| u64::from(*slots)).sum();
+        allocation.is_accepted = in_flight <= ACCEPTED_SLOTS_MAX;
         Ok(allocation)
     }
 
-    /// Takes note that what was allocated is not needed; writes what is due.
+    /// Takes note that what was allocated will not be written; writes what is due, on which others
+    /// rely.
     pub fn leave(&self, allocation: &Allocation) -> Result<(), Error> {
-        self.state.lock().leave(&allocation.pieces);
+        let mut state = self.state.lock();
+        for Piece { first, slots, .. } in &allocation.pieces {
+            state.in_flight.remove(first);
+            state.unused.extend((0..*slots).map(|nth| first.plus(nth)));
+        }
+        drop(state);
+        self.written.notify_all();
         self.write_due(&allocation.due)
     }
 
@@ -463,14 +479,6 @@ impl State {
         if self.spares.len() > 1 { self.spares.pop() } else { None }
     }
 
-    /// Takes note that pieces will not be written.
-    fn leave(&mut self, pieces: &[Piece]) {
-        for Piece { first, slots, .. } in pieces {
-            self.in_flight.remove(first);
-            self.unused.extend((0..*slots).map(|nth| first.plus(nth)));
-        }
-    }
-
     /// Adds to a batch that no one needs these slots.
     fn bury(
         &self,
@@ -504,8 +512,21 @@ impl State {
     }
 
     /// The homes of which slots are being written, or will be.
-    pub fn being_written(&self) -> impl Iterator<Item = u64> {
+    pub fn homes_being_written(&self) -> impl Iterator<Item = u64> {
         self.in_flight.keys().map(|first| first.home).chain(self.buffer.homes())
+    }
+
+    /// The first slots of what is being written now.
+    fn being_written(&self) -> Vec<Physical> {
+        self.in_flight.keys().copied().chain(self.buffer.being_written()).collect()
+    }
+
+    /// Whether any of what began at these slots is still being written. A slot is filled once, so
+    /// nothing else begins there.
+    fn are_any_being_written(&self, firsts: &[Physical]) -> bool {
+        let is_being_written =
+            |first| self.in_flight.contains_key(first) || self.buffer.is_being_written(first);
+        firsts.iter().any(is_being_written)
     }
 
     /// Notes that a segment has been written to.

@@ -187,12 +187,12 @@ impl Catalog {
 impl Inner {
     /// Acts; again if that would exceed the quota of a volume by so many blocks and a sweep shows
     /// that enough has been superseded. Room on the devices is made as by [`Inner::with_room`].
-    pub fn with_quota(
+    pub fn with_quota<T>(
         &self,
         number: u32,
         blocks: u64,
-        act: impl Fn() -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        act: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         loop {
             match self.with_room(&act) {
                 Err(Error::QuotaReached { .. }) if self.show_superseded(number, blocks)? => {}

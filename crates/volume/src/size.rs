@@ -7,6 +7,7 @@ use crate::address::{BLOCK_BYTES, LEVEL_MAX, spans};
 use crate::catalog::{Writer, blocks_of};
 use crate::entry::{self, Content, Entry};
 use crate::error::Error;
+use crate::payload::Data;
 use crate::volume::Volume;
 use crate::volumes::Volumes;
 
@@ -69,7 +70,7 @@ impl Volume {
         rest.fill(0);
         let block = blocks_of(bytes - used, used);
         // Before the size is, which is recorded durably.
-        self.write_blocks(block, &whole)?;
+        self.write_blocks(block, Data::Lent(&whole), &mut || ())?;
         self.inner.flush()
     }
 }

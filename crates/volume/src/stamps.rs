@@ -21,7 +21,7 @@ struct State {
     last: Stamp,
     /// From which moment on looks that are being taken need what there is, and how many do.
     looks: BTreeMap<Stamp, usize>,
-    /// Changes with payload that is not written yet.
+    /// Changes whose records may not be declared yet.
     in_flight: BTreeMap<Stamp, InFlight>,
 }
 
@@ -34,7 +34,7 @@ struct InFlight {
     first: Option<Physical>,
 }
 
-/// Up to where everything is written: see [`Stamps::written`].
+/// Up to where everything is declared: see [`Stamps::written`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Changes up to this one.
@@ -110,8 +110,8 @@ impl Stamps {
         self.state.lock().last
     }
 
-    /// What is written now, in the cache of the devices at least: a flush from now on makes it
-    /// stable. `last` is the last sequence of the store.
+    /// What is declared now: a flush that begins from now on makes it stable, with its payload.
+    /// `last` is the last sequence of the store.
     pub fn written(&self, last: Seq) -> Written {
         let state = self.state.lock();
         match state.in_flight.first_key_value() {
@@ -126,7 +126,7 @@ impl Stamps {
 }
 
 impl State {
-    /// The last stamp of which all changes up to it are declared and written.
+    /// The last stamp of which all changes up to it are declared.
     fn before_all_in_flight(&self) -> Stamp {
         self.in_flight.first_key_value().map_or(self.last, |(first, _)| Stamp(first.0 - 1))
     }

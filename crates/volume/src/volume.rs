@@ -13,7 +13,7 @@ use crate::catalog::{Activity, Writer, blocks_of};
 use crate::entry::{Content, Entry};
 use crate::error::Error;
 use crate::looks::Look;
-use crate::payload::{Place, Slot};
+use crate::payload::{Allocation, Data, Place, Slot};
 use crate::rows::SnapshotRow;
 use crate::sight::Sight;
 use crate::versions::Seen;
@@ -27,6 +27,8 @@ const READ_TRIES: usize = 100;
 const STATUS_BLOCKS_MAX: u64 = 1 << 18;
 /// Blocks whose entries are declared in one record.
 const RECORD_BLOCKS: u64 = 16 * CHUNK_BLOCKS;
+/// Their bytes: 1 MiB.
+const RECORD_BYTES: usize = (RECORD_BLOCKS * BLOCK_BYTES) as usize;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -284,20 +286,28 @@ impl Volume {
     /// which the range has its old or its new content, block by block, once the store is open
     /// again.
     pub fn write(&self, offset: u64, data: &[u8], acknowledge: Acknowledge) -> Result<(), Error> {
-        let activity = self.check_write(offset, data.len() as u64)?;
-        let blocks = blocks_of(offset, data.len() as u64);
-        let whole_bytes = (blocks.end - blocks.start) * BLOCK_BYTES;
-        if offset.is_multiple_of(BLOCK_BYTES) && whole_bytes == data.len() as u64 {
-            let _beside_others = activity.partial.read();
-            self.write_blocks(blocks, data)?;
-        } else {
-            let _alone = activity.partial.write();
-            let mut whole = self.read_around(offset, data.len() as u64)?;
-            whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(data);
-            self.write_blocks(blocks, &whole)?;
-        }
+        self.write_data(offset, Data::Lent(data), &mut || ())?;
         // Others need not wait until it is durable.
         self.inner.acknowledge(acknowledge)
+    }
+
+    /// As [`Volume::write`] with [`Acknowledge::Written`], and may call `accepted` before the
+    /// devices have the data: from then on, reads and flushes wait for it. So a server need not let
+    /// its client wait. It does so as long as what is on its way takes at most 16 MiB with this,
+    /// for all volumes of the store. Whole blocks go to the devices without a copy in memory, but
+    /// for [`BUFFERED_BYTES_MAX`](crate::BUFFERED_BYTES_MAX) and less, for more than 1 MiB, and
+    /// where they lie in more than one piece.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]. If it has called `accepted`, the store is closed, so the next flush
+    /// fails.
+    pub fn write_behind(
+        &self,
+        offset: u64,
+        data: Buffer,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        self.write_data(offset, Data::Own(data), accepted)
     }
 
     /// Makes a range zero. Cost: a log record; blocks that are covered in part are written.
@@ -359,20 +369,70 @@ impl Volume {
         Error::QuotaReached { volume, quota_bytes: quota_bytes.map_or(0, NonZeroU64::get) }
     }
 
+    /// Writes any range, which is not durable then.
+    fn write_data(
+        &self,
+        offset: u64,
+        data: Data<'_>,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        let bytes = data.len() as u64;
+        let activity = self.check_write(offset, bytes)?;
+        let blocks = blocks_of(offset, bytes);
+        if offset.is_multiple_of(BLOCK_BYTES) && bytes == (blocks.end - blocks.start) * BLOCK_BYTES
+        {
+            let _beside_others = activity.partial.read();
+            return self.write_blocks(blocks, data, accepted);
+        }
+        let _alone = activity.partial.write();
+        let mut whole = self.read_around(offset, bytes)?;
+        whole[(offset % BLOCK_BYTES) as usize..][..data.len()].copy_from_slice(&data);
+        self.write_blocks(blocks, Data::Lent(&whole), accepted)
+    }
+
     /// Writes whole blocks; they are not durable then.
-    pub(crate) fn write_blocks(&self, blocks: Range<u64>, data: &[u8]) -> Result<(), Error> {
-        let parts = data.chunks((RECORD_BLOCKS * BLOCK_BYTES) as usize);
-        for (first, data) in blocks.step_by(RECORD_BLOCKS as usize).zip(parts) {
-            let blocks = first..first + data.len() as u64 / BLOCK_BYTES;
-            let count = blocks.end - blocks.start;
-            let act = || self.write_record(blocks.clone(), data);
-            self.inner.with_quota(self.number, count, act)?;
+    pub(crate) fn write_blocks(
+        &self,
+        blocks: Range<u64>,
+        data: Data<'_>,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        if data.len() <= RECORD_BYTES {
+            return self.write_record(blocks, data, accepted);
+        }
+        let mut rest = &data[..];
+        for first in blocks.step_by(RECORD_BLOCKS as usize) {
+            let (part, later) = rest.split_at(rest.len().min(RECORD_BYTES));
+            let blocks = first..first + part.len() as u64 / BLOCK_BYTES;
+            let mut accepted = || {
+                if later.is_empty() {
+                    accepted();
+                }
+            };
+            self.write_record(blocks, Data::Lent(part), &mut accepted)?;
+            rest = later;
         }
         Ok(())
     }
 
-    /// Writes payload and record at the same time.
-    fn write_record(&self, blocks: Range<u64>, data: &[u8]) -> Result<(), Error> {
+    /// Writes payload and record.
+    fn write_record(
+        &self,
+        blocks: Range<u64>,
+        data: Data<'_>,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        let declare = || self.declare_write(blocks.clone(), &data);
+        let allocation = self.inner.with_quota(self.number, blocks.end - blocks.start, declare)?;
+        if allocation.is_accepted {
+            accepted();
+        }
+        // If it fails the store is closed, and the next open drops the entries.
+        self.inner.payload.write(&allocation, data)
+    }
+
+    /// Takes slots for blocks and declares their entries; the payload has to be written then.
+    fn declare_write(&self, blocks: Range<u64>, data: &[u8]) -> Result<Allocation, Error> {
         let (inner, start, count) = (&self.inner, blocks.start, blocks.end - blocks.start);
         let entered = self.enter(&blocks)?;
         let spans: Vec<Span> = spans(blocks, CHUNK_LEVEL).collect();
@@ -405,9 +465,7 @@ impl Volume {
         }
         taken.keep();
         entered.activity.note(change.stamp, data.len() as u64);
-        drop(entered);
-        // If it fails the store is closed, and the next open drops the entries.
-        inner.payload.write(&allocation, data)
+        Ok(allocation)
     }
 
     fn zero_blocks(&self, blocks: Range<u64>) -> Result<(), Error> {

@@ -512,7 +512,7 @@ impl Inner {
     /// Acts; again as often as the devices are full and room can be made. While there is little
     /// room, or half of a file is dead, writers wait until cleaning has gained a segment for each
     /// one that they fill, so that writing gets slower before it has to stop.
-    pub fn with_room(&self, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+    pub fn with_room<T>(&self, act: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         if self.payload.owes.load(Ordering::Acquire) {
             self.clean_for_a_home();
         }

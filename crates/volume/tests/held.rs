@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use upsweep::layers::device::{
-    Bank, Class, Completion, DeviceDescription, DeviceId, Devices, Geometry, MemoryDevices,
-    Operation, Performer, Profile, Request, ThreadedDevices, Waiter, Waker,
+    Bank, Buffer, Class, Completion, DeviceDescription, DeviceId, Devices, FailureKind, Geometry,
+    HostileDevices, MemoryDevices, Operation, Performer, Profile, Request, ThreadedDevices, Waiter,
+    Waker,
 };
 use upsweep::{CreateOptions, Store};
 use upsweep_volume::{Acknowledge, BLOCK_BYTES, Volumes};
@@ -238,22 +239,109 @@ fn a_part_of_a_block_is_written_while_another_one_becomes_durable() {
 fn what_is_being_written_to_a_volume_that_is_deleted_goes_with_it() {
     let (store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
     let volume = volumes.create("disk", 200 * BLOCK_BYTES).expect("made");
-    let is_long: IsHeld = |request| match &request.operation {
-        Operation::Write { buffer, .. } => buffer.len() == 100 * BLOCK,
-        _ => false,
-    };
-    held.hold(&[is_long]);
+    held.hold(&[is_write_of::<100>]);
     let work = || while volumes.work().expect("no fault") {};
     std::thread::scope(|scope| {
         scope.spawn(|| volume.write(0, &data(100, 100), Acknowledge::Written).expect("written"));
         assert!(held.wait().is_some(), "nothing is written");
         volumes.delete("disk").expect("deleted");
-        work();
+        scope.spawn(work);
+        std::thread::sleep(Duration::from_millis(50));
         held.let_go();
     });
     work();
     let map = store.existing_table("volumes/map").expect("there");
     assert_eq!(map.iter().count(), 0, "entries that nobody will ever delete");
+}
+
+/// Whether a request writes so many blocks.
+fn is_write_of<const BLOCKS: usize>(request: &Request) -> bool {
+    matches!(&request.operation, Operation::Write { buffer, .. } if buffer.len() == BLOCKS * BLOCK)
+}
+
+#[test]
+fn reads_and_flushes_wait_for_a_write_that_is_accepted_before_the_devices_have_it() {
+    let (_store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
+    let volume = &volumes.create("disk", 200 * BLOCK_BYTES).expect("made");
+    volume.write(100 * BLOCK_BYTES, &data(1, 100), Acknowledge::Durable).expect("written");
+    held.hold(&[is_write_of::<100>]);
+    let (over, are_over) = channel();
+    std::thread::scope(|scope| {
+        let (accepted, is_accepted) = channel();
+        scope.spawn(move || {
+            let mut accepted = || accepted.send(()).expect("somebody waits");
+            let written = Buffer::copy_of(&data(100, 100));
+            volume.write_behind(0, written, &mut accepted).expect("written");
+        });
+        is_accepted.recv_timeout(Duration::from_secs(1)).expect("it is accepted");
+        assert!(held.wait().is_some(), "nothing is written");
+        let mut found = vec![0; BLOCK];
+        volume.read(150 * BLOCK_BYTES, &mut found).expect("it need not wait");
+        assert_eq!(found[0], 51);
+        let over = &over;
+        scope.spawn(move || {
+            volume.read(50 * BLOCK_BYTES, &mut found).expect("readable");
+            over.send(found[0]).expect("somebody waits");
+        });
+        scope.spawn(move || {
+            volume.flush().expect("flushed");
+            over.send(0).expect("somebody waits");
+        });
+        let early = are_over.recv_timeout(Duration::from_millis(50));
+        held.let_go();
+        assert!(early.is_err(), "the devices do not have it");
+    });
+    let mut over: Vec<u8> = are_over.try_iter().collect();
+    over.sort_unstable();
+    assert_eq!(over, [0, 150]);
+}
+
+#[test]
+fn writes_are_accepted_early_as_long_as_they_take_no_more_than_16_mib() {
+    let (_store, volumes, held) = on_holding(MemoryDevices::with_sizes(&[0, 0], 1));
+    let volume = &volumes.create("disk", 17 * 256 * BLOCK_BYTES).expect("made");
+    let is_mib: IsHeld = is_write_of::<256>;
+    held.hold(&[is_mib; 17]);
+    let (accepted, are_accepted) = channel();
+    std::thread::scope(|scope| {
+        for nth in 0..17 {
+            let accepted = accepted.clone();
+            scope.spawn(move || {
+                let mut accepted = || accepted.send(()).expect("somebody waits");
+                let data = Buffer::zeroed(256 * BLOCK);
+                let offset = nth * 256 * BLOCK_BYTES;
+                volume.write_behind(offset, data, &mut accepted).expect("written");
+            });
+        }
+        let is_accepted = || are_accepted.recv_timeout(Duration::from_secs(1)).is_ok();
+        let early = (0..16).filter(|_| is_accepted()).count();
+        let is_another = are_accepted.recv_timeout(Duration::from_millis(50)).is_ok();
+        (0..17).for_each(|_| held.let_go());
+        assert_eq!((early, is_another), (16, false));
+    });
+}
+
+#[test]
+fn after_an_accepted_write_has_failed_so_does_a_flush() {
+    let memory = HostileDevices::new(MemoryDevices::with_sizes(&[0, 0], 1), 1);
+    let bank = ThreadedDevices::new(memory);
+    let sizes = CreateOptions::default().log_bytes(8 << 20);
+    let store = Store::builder().create_on(bank.clone(), 1, &sizes).expect("made");
+    let volumes = Volumes::open(&store).expect("opens");
+    let volume = volumes.create("disk", 100 * BLOCK_BYTES).expect("made");
+    let mut fail = || bank.with(|devices| devices.fail_after(0, FailureKind::All));
+    let written = volume.write_behind(0, Buffer::copy_of(&data(100, 100)), &mut fail);
+    assert!(written.is_err() && volume.flush().is_err());
+    drop((volume, volumes, store));
+    bank.with(|devices| {
+        devices.power_cut();
+        devices.stop_failing();
+    });
+    let store = Store::builder().open_on(bank).expect("opens");
+    let volume = Volumes::open(&store).expect("recovers").volume("disk").expect("there");
+    let mut found = vec![1; 100 * BLOCK];
+    volume.read(0, &mut found).expect("readable");
+    assert!(found == vec![0; 100 * BLOCK]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use upsweep::layers::device::{
-    FailureKind, HostileDevices, LatencyModel, MemoryDevices, Simulated, ThreadedDevices,
+    Buffer, FailureKind, HostileDevices, LatencyModel, MemoryDevices, Simulated, ThreadedDevices,
 };
 use upsweep::{CreateOptions, OpenOptions, RetryError, Store, StoreBuilder, WallClock};
 use upsweep_volume::{
@@ -286,7 +286,11 @@ impl World {
             volume.zero(offset, blocks * BLOCK_BYTES, acknowledge)
         } else {
             let data: Vec<u8> = contents.iter().flat_map(|content| block_of(*content)).collect();
-            volume.write(offset, &data, acknowledge)
+            if acknowledge == Acknowledge::Durable || self.random.below(2) == 0 {
+                volume.write(offset, &data, acknowledge)
+            } else {
+                self.write_behind(&volume, offset, &data)
+            }
         };
         let all = &mut self.model.get_mut(&name).expect("known").blocks;
         for (may, content) in all[first as usize..].iter_mut().zip(contents) {
@@ -512,6 +516,16 @@ impl World {
             self.volumes().delete("look")?;
         }
         Ok(seen)
+    }
+
+    /// Writes; after an accepted write has failed, a flush has to fail.
+    fn write_behind(&self, volume: &Volume, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut is_accepted = false;
+        let mut accepted = || is_accepted = true;
+        let written = volume.write_behind(offset, Buffer::copy_of(data), &mut accepted);
+        let is_lost = is_accepted && written.is_err();
+        assert!(!is_lost || volume.flush().is_err(), "a flush that does not cover what is lost");
+        written
     }
 
     /// What is said to be zero is zero, and extents cover the range.

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use upsweep::layers::device::Buffer;
 use upsweep::{ClosedError, RetryError};
-use upsweep_nbd::server::{Address, Closing, Device, Exports, Peer, Zeroing};
+use upsweep_nbd::server::{Address, Closing, Device, Exports, IncomingWrite, Peer, Zeroing};
 use upsweep_nbd::{Command, Context as Meta, End, ErrorCode, Export, Extent, Fault, Refusal};
-use upsweep_volume::{Acknowledge, BLOCK_BYTES, Error, ExtentKind, Volume, VolumeInfo, Volumes};
+use upsweep_volume::{
+    Acknowledge, BLOCK_BYTES, BUFFERED_BYTES_MAX, Error, ExtentKind, Volume, VolumeInfo, Volumes,
+};
 
 use super::access::{Clients, Settings};
 use super::bitmaps::{self, Bitmaps};
@@ -214,6 +217,15 @@ impl Device for Disk {
         self.volume.write(offset, data, acknowledge(durable)).map_err(write_fault)
     }
 
+    fn begin_write(&self, offset: u64, length: u32) -> Option<Box<dyn IncomingWrite>> {
+        let bytes = length as usize;
+        // Shorter ones are copied anyway.
+        (bytes > BUFFERED_BYTES_MAX).then(|| {
+            let (volume, payload) = (self.volume.clone(), Buffer::recycled(bytes));
+            Box::new(DiskWrite { volume, offset, payload }) as Box<dyn IncomingWrite>
+        })
+    }
+
     fn flush(&self) -> Result<(), Fault> {
         self.volume.flush().map_err(fault)
     }
@@ -273,6 +285,24 @@ impl Device for Disk {
             part *= STATUS_GROWTH;
         }
         Ok(extents)
+    }
+}
+
+/// A write to a disk, in memory that the devices of the store take.
+struct DiskWrite {
+    volume: Volume,
+    offset: u64,
+    payload: Buffer,
+}
+
+impl IncomingWrite for DiskWrite {
+    fn payload(&mut self) -> &mut [u8] {
+        &mut self.payload
+    }
+
+    fn perform(self: Box<Self>, accepted: &mut dyn FnMut()) -> Result<(), Fault> {
+        let Self { volume, offset, payload } = *self;
+        volume.write_behind(offset, payload, accepted).map_err(write_fault)
     }
 }
 

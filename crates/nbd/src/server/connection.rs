@@ -5,13 +5,13 @@
 //! is ready, or until it has to close. Requests are with the workers, for which it does not wait,
 //! except where a change of thread and back would take longer than what there is to do: for short
 //! writes, unless they turn out to take long, and for a request that is alone, so that the client
-//! waits for its reply.
+//! waits for its reply, unless that is a write which the device may accept before it is over.
 //!
 //! Received bytes go through a buffer, so that many short requests take one call of the system. The
 //! payload of a write goes from there, and what is not there yet straight from the socket, into the
-//! buffer that the device gets.
+//! memory that the device gets, or has given for it.
 //!
-//! A connection ends only when all of its jobs are done. So its place, which the limit on
+//! A connection ends only when all of its jobs are over. So its place, which the limit on
 //! connections counts, covers all memory that it causes.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -26,7 +26,7 @@ use super::device::{Address, Device, Peer};
 use super::listener::Socket;
 use super::tls;
 use super::transport::Transport;
-use super::workers::{Answer, Done, Job, Mailbox};
+use super::workers::{Answer, Done, Job, Mailbox, Payload};
 use super::{Closing, Shared, wait_for};
 use crate::config::InvalidConfig;
 use crate::fault::{ErrorCode, Fault, Misuse, Refusal};
@@ -61,7 +61,7 @@ impl Input {
 /// A write whose payload is coming.
 struct Incoming {
     request: Request,
-    payload: Vec<u8>,
+    payload: Payload,
     filled: usize,
 }
 
@@ -225,11 +225,13 @@ impl Connection {
                 Event::List => self.list(),
                 Event::Lookup { name, purpose } => self.look_up(&name, purpose),
                 Event::Request(request) => match request.command {
-                    Command::Write { length, .. } => {
-                        let payload = vec![0; length as usize];
+                    Command::Write { offset, length, durable } => {
+                        let begin = |device: &Arc<dyn Device>| device.begin_write(offset, length);
+                        let begun = self.device.as_ref().filter(|_| !durable).and_then(begin);
+                        let payload = Payload::of(length, begun);
                         self.incoming = Some(Incoming { request, payload, filled: 0 });
                     }
-                    _ => self.submit(request, Vec::new()),
+                    _ => self.submit(request, Payload::default()),
                 },
             }
         }
@@ -263,7 +265,7 @@ impl Connection {
         }
     }
 
-    fn submit(&mut self, request: Request, payload: Vec<u8>) {
+    fn submit(&mut self, request: Request, payload: Payload) {
         let device = self.device.clone().expect("requests come once an export is open");
         let (mailbox, received) = (Arc::clone(&self.mailbox), Instant::now());
         let delay = device.delay(&request.command);
@@ -402,7 +404,7 @@ impl Connection {
 
     fn receive_payload(&mut self, missing: u32) -> Result<bool, Closing> {
         let mut incoming = self.incoming.take().expect("a write was announced");
-        let space = &mut incoming.payload[incoming.filled..];
+        let space = &mut incoming.payload.bytes()[incoming.filled..];
         let there = self.input.rest();
         let count = if there.is_empty() {
             self.read(space)?
@@ -538,7 +540,7 @@ impl Connection {
         self.mailbox.abandon();
         loop {
             self.jobs -= self.mailbox.take().len();
-            if self.jobs == 0 {
+            if self.jobs == 0 && self.mailbox.are_accepted_over() {
                 return;
             }
             let mut descriptors = [PollFd::new(&self.mailbox.bell, PollFlags::IN)];

@@ -55,7 +55,16 @@ pub trait Device: Send + Sync {
     /// The fault for the client. Some of the range may be written.
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault>;
 
-    /// Brings the effect of every call that returned before this one began to stable media.
+    /// Begins a write that need not be durable, if the device has memory of its own for the
+    /// payload; by default it has none, and gets [`Device::write`] of what the server has received.
+    /// This must not block. If the payload does not come, what has begun is dropped.
+    fn begin_write(&self, offset: u64, length: u32) -> Option<Box<dyn IncomingWrite>> {
+        let _ = (offset, length);
+        None
+    }
+
+    /// Brings to stable media the effect of every call that returned before this one began, and of
+    /// all writes that were accepted before.
     ///
     /// # Errors
     ///
@@ -101,6 +110,25 @@ pub trait Device: Send + Sync {
         length: u64,
         extents_max: u32,
     ) -> Result<Vec<Extent>, Fault>;
+}
+
+/// A write whose payload goes from the client into memory of the device, and whose reply the client
+/// may have before it is over.
+pub trait IncomingWrite: Send {
+    /// The memory for the payload, as long as that. What it has before does not matter.
+    fn payload(&mut self) -> &mut [u8];
+
+    /// Writes the payload, which has come. Once all calls that begin from then on see it, and
+    /// [`Device::flush`] waits for it, this may call `accepted`: then the client gets its reply;
+    /// otherwise at the end. It keeps a thread of the workers, so these limit how many writes are
+    /// on their way; the device limits the bytes of those that it has accepted, which do not count
+    /// as in flight.
+    ///
+    /// # Errors
+    ///
+    /// As with [`Device::write`]. After `accepted` the client does not get the fault, so the next
+    /// flush has to fail.
+    fn perform(self: Box<Self>, accepted: &mut dyn FnMut()) -> Result<(), Fault>;
 }
 
 /// How to write zeros.

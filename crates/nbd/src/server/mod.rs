@@ -90,12 +90,14 @@
 //! **Threads.** One accepts connections, one for each connection owns its session, and a fixed
 //! number, the workers, performs the requests of all. Where that is faster the thread of a
 //! connection performs one itself: a write of up to 64 KiB that need not be durable, unless such
-//! writes take long, and a read, write or flush that is alone. A connection has at most two
-//! workers for each one that is left idle; a device that blocks all workers blocks all connections.
+//! writes take long, and a read, write or flush that is alone. A write that the device has begun
+//! ([`Device::begin_write`]) is always left to the workers, and the client may have its reply
+//! before it is over. A connection has at most two workers for each one that is left idle; a device
+//! that blocks all workers blocks all connections.
 //!
 //! **Bounds.** [`ServerConfig`] limits connections, the requests and bytes of each, and the time of
-//! the handshake and of stopping. An idle client may stay, and so may one that does not receive
-//! what it asked for.
+//! the handshake and of stopping. A device limits the bytes of writes that it accepts before they
+//! are over. An idle client may stay, and so may one that does not receive what it asked for.
 //!
 //! **Stopping.** The sockets that listen are closed first. Requests that come afterwards fail with
 //! [`ErrorCode::Shutdown`](crate::ErrorCode::Shutdown), those in flight are finished, and each
@@ -140,7 +142,7 @@ use workers::{Mailbox, Pool};
 
 pub use config::{Listen, ServerConfig, TlsFiles};
 pub use counters::{Counters, Histogram, Kind, RequestCounters};
-pub use device::{Address, Device, Exports, Peer, Zeroing};
+pub use device::{Address, Device, Exports, IncomingWrite, Peer, Zeroing};
 pub use error::ServerError;
 
 /// How long no connection is accepted after the system could not give one.

@@ -9,9 +9,12 @@
 //!
 //! Flushes of a connection, and its short reads, are performed together: those that come while as
 //! many jobs of their kind are under way as may be wait until one of these is over. A flush begins
-//! after every call whose reply was sent before the flush came, because replies are sent when the
-//! call has returned; so one for all that wait is enough, and there is one at a time. Reads that
-//! wait share changes of threads and calls of the system.
+//! after every call whose reply was sent before the flush came has returned, or accepted a write;
+//! so one for all that wait is enough, and there is one at a time. Reads that wait share changes of
+//! threads and calls of the system.
+//!
+//! A write that the device has accepted keeps its worker until it is over. So the workers also
+//! limit how many are on their way to the devices.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +31,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bell::Bell;
 use super::counters::{Kind, Meters};
-use super::device::{Device, Zeroing};
+use super::device::{Device, IncomingWrite, Zeroing};
 use crate::fault::{ErrorCode, Fault};
 use crate::request::{Command, Request, RequestId};
 use crate::session::Extent;
@@ -43,11 +46,37 @@ const READ_JOBS: RangeInclusive<usize> = 4..=16;
 /// A request that is complete.
 pub(super) struct Job {
     pub(super) request: Request,
-    /// Of a write.
-    pub(super) payload: Vec<u8>,
+    pub(super) payload: Payload,
     pub(super) device: Arc<dyn Device>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) received: Instant,
+}
+
+/// The payload of a write; nothing for other requests.
+pub(super) enum Payload {
+    Own(Vec<u8>),
+    /// In memory of the device.
+    Begun(Box<dyn IncomingWrite>),
+}
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
+}
+
+impl Payload {
+    /// Room for so many bytes, unless a device has begun with some.
+    pub(super) fn of(length: u32, begun: Option<Box<dyn IncomingWrite>>) -> Self {
+        begun.map_or_else(|| Self::Own(vec![0; length as usize]), Self::Begun)
+    }
+
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Begun(write) => write.payload(),
+        }
+    }
 }
 
 /// How many processors this process may use.
@@ -84,8 +113,17 @@ impl Kin {
 }
 
 impl Job {
-    fn perform(&self) -> Result<Answer, Failure> {
-        self.safely(|device| perform(device, &self.request.command, &self.payload))?
+    /// Performs it, and calls `accepted` if the client may have its reply before it is over.
+    fn perform(&mut self, accepted: &mut dyn FnMut()) -> Result<Answer, Failure> {
+        match std::mem::take(&mut self.payload) {
+            Payload::Own(payload) => {
+                self.safely(|device| perform(device, &self.request.command, &payload))?
+            }
+            Payload::Begun(write) => {
+                self.safely(|_| write.perform(accepted))??;
+                Ok(Answer::Done)
+            }
+        }
     }
 
     /// A device that panics fails its requests, not the server.
@@ -139,6 +177,7 @@ impl Job {
     /// Whether it is a write of at most so many bytes that need not be durable, which devices as a
     /// rule only take in.
     pub(super) fn is_quick(&self, bytes_max: u32) -> bool {
+        let Payload::Own(_) = self.payload else { return false };
         matches!(
             self.request.command,
             Command::Write { length, durable: false, .. } if length <= bytes_max
@@ -146,11 +185,11 @@ impl Job {
     }
 
     /// Whether the thread of a connection may perform it if it is alone: no other one keeps it
-    /// long.
+    /// long, and the client gets its reply at the end.
     pub(super) fn is_short(&self) -> bool {
         matches!(
-            self.request.command,
-            Command::Read { .. } | Command::Write { .. } | Command::Flush
+            (&self.request.command, &self.payload),
+            (Command::Read { .. } | Command::Flush, _) | (Command::Write { .. }, Payload::Own(_))
         )
     }
 }
@@ -182,12 +221,20 @@ impl From<Fault> for Failure {
 /// What the thread of a connection is woken for, and what is performed together.
 pub(super) struct Mailbox {
     pub(super) bell: Bell,
-    done: Mutex<Vec<Done>>,
+    posted: Mutex<Posted>,
     flushes: Mutex<Together>,
     reads: Mutex<Together>,
     is_gone: AtomicBool,
     /// Workers that perform a job of the connection.
     performing: AtomicUsize,
+}
+
+/// What came of jobs.
+#[derive(Default)]
+struct Posted {
+    done: Vec<Done>,
+    /// Writes that are not over, although what came of them has been posted.
+    accepted: usize,
 }
 
 /// Requests of a connection that are left to the workers, to be performed together.
@@ -203,7 +250,7 @@ impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             bell: Bell::new()?,
-            done: Mutex::default(),
+            posted: Mutex::default(),
             flushes: Mutex::default(),
             reads: Mutex::default(),
             is_gone: AtomicBool::new(false),
@@ -213,22 +260,50 @@ impl Mailbox {
 
     /// Nobody waits for answers any more: jobs that have not begun are not performed.
     pub(super) fn abandon(&self) {
+        let _posted = self.posted.lock();
         self.is_gone.store(true, Relaxed);
     }
 
     /// Takes what is done. The bell rings when there is more.
     pub(super) fn take(&self) -> Vec<Done> {
-        std::mem::take(&mut self.done.lock())
+        std::mem::take(&mut self.posted.lock().done)
+    }
+
+    /// Whether all writes are over of which what came of them has been posted. If not, the bell of
+    /// an abandoned mailbox rings when they are.
+    pub(super) fn are_accepted_over(&self) -> bool {
+        self.posted.lock().accepted == 0
     }
 
     fn post(&self, done: impl IntoIterator<Item = Done>) {
-        let mut all = self.done.lock();
+        self.post_and(0, done);
+    }
+
+    /// Posts what came of a write that is not over.
+    fn post_accepted(&self, done: Done) {
+        self.post_and(1, [done]);
+    }
+
+    fn post_and(&self, accepted: usize, done: impl IntoIterator<Item = Done>) {
+        let mut posted = self.posted.lock();
+        posted.accepted += accepted;
         // Whoever posted the first has rung, or will.
-        let was_empty = all.is_empty();
-        all.extend(done);
-        let is_first = was_empty && !all.is_empty();
-        drop(all);
+        let was_empty = posted.done.is_empty();
+        posted.done.extend(done);
+        let is_first = was_empty && !posted.done.is_empty();
+        drop(posted);
         if is_first {
+            self.bell.ring();
+        }
+    }
+
+    /// A write is over that was accepted.
+    fn end_accepted(&self) {
+        let mut posted = self.posted.lock();
+        posted.accepted -= 1;
+        let is_awaited = posted.accepted == 0 && self.is_gone.load(Relaxed);
+        drop(posted);
+        if is_awaited {
             self.bell.ring();
         }
     }
@@ -323,10 +398,9 @@ impl Pool {
         let mut has_ended = false;
         while let Some(job) = self.next(has_ended) {
             let mailbox = Arc::clone(&job.mailbox);
-            // Nothing of the job is left when the connection may think that all of them are done.
             match job.kin() {
                 Some(kin) => mailbox.post(self.end_together(kin, job)),
-                None => mailbox.post([self.end(job)]),
+                None => self.end(job),
             }
             // This worker looks at the queue next, where a job may have waited for that.
             mailbox.performing.fetch_sub(1, Relaxed);
@@ -335,25 +409,41 @@ impl Pool {
     }
 
     /// Performs a job on the thread of its connection.
-    pub(super) fn perform(&self, job: Job) -> Done {
+    pub(super) fn perform(&self, mut job: Job) -> Done {
         self.meters.requests_in_flight.fetch_add(1, Relaxed);
-        self.end(job)
-    }
-
-    fn end(&self, job: Job) -> Done {
-        let result = job.perform();
+        let result = job.perform(&mut || ());
         let Job { request, received, .. } = job;
         self.done(&request.command, request.id, received, result)
     }
 
+    /// Performs a job of a worker, and posts what came of it as soon as the client may know.
+    fn end(&self, mut job: Job) {
+        let (mailbox, request, received) =
+            (Arc::clone(&job.mailbox), job.request.clone(), job.received);
+        let done = |result| self.done(&request.command, request.id, received, result);
+        let mut is_posted = false;
+        let result = job.perform(&mut || {
+            if !std::mem::replace(&mut is_posted, true) {
+                mailbox.post_accepted(done(Ok(Answer::Done)));
+            }
+        });
+        let done = (!is_posted).then(|| done(result));
+        // Nothing of the job is left when the connection may think that all of them are over.
+        drop(job);
+        match done {
+            Some(done) => mailbox.post([done]),
+            None => mailbox.end_accepted(),
+        }
+    }
+
     /// Performs what waits of a connection to be performed together.
-    fn end_together(&self, kin: Kin, job: Job) -> Vec<Done> {
+    fn end_together(&self, kin: Kin, mut job: Job) -> Vec<Done> {
         let begun = job.mailbox.begin(kin);
         let results = match kin {
             // Another job has taken all that waited.
             _ if begun.is_empty() => Vec::new(),
             Kin::Flushes => {
-                let flushed = job.perform().map(drop).map_err(|failure| failure.fault);
+                let flushed = job.perform(&mut || ()).map(drop).map_err(|failure| failure.fault);
                 let of_each = || flushed.clone().map(|()| Answer::Done).map_err(Failure::from);
                 begun.iter().map(|_| of_each()).collect()
             }

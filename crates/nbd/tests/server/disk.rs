@@ -1,16 +1,18 @@
 //! A device in memory that knows what is on stable media, and fails on demand.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use upsweep_nbd::server::{Closing, Device, Exports, Peer, Zeroing};
+use upsweep_nbd::server::{Closing, Device, Exports, IncomingWrite, Peer, Zeroing};
 use upsweep_nbd::{Command, Context, ErrorCode, Export, Extent, Fault, Refusal};
 
 use crate::PATIENCE;
 
 pub const SIZE: usize = 1 << 20;
 pub const BLOCK: usize = 512;
+/// Writes of this length and more are begun by the disk, and accepted.
+pub const ACCEPTED: usize = 8 * BLOCK;
 /// Reading this block fails, writing it finds no space.
 pub const BAD: usize = SIZE - BLOCK;
 /// This block makes the device panic.
@@ -24,6 +26,8 @@ struct State {
     stable: Vec<u8>,
     allocated: Vec<bool>,
     is_shut: bool,
+    /// Writes that were accepted do not end.
+    is_held: bool,
     /// Calls that wait at the gate.
     waiting: usize,
     /// How long a request waits, and how many have been told.
@@ -42,17 +46,19 @@ struct State {
 
 /// A disk of [`SIZE`] bytes.
 pub struct Disk {
+    this: Weak<Self>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Disk {
-    fn new() -> Self {
+    fn new() -> Arc<Self> {
         let state = State {
             content: vec![0; SIZE],
             stable: vec![0; SIZE],
             allocated: vec![false; SIZE / BLOCK],
             is_shut: false,
+            is_held: false,
             waiting: 0,
             delay: Duration::ZERO,
             delays: 0,
@@ -62,7 +68,8 @@ impl Disk {
             flushes: 0,
             reads: Vec::new(),
         };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Arc::new_cyclic(|this| Self { this: Weak::clone(this), state, changed })
     }
 
     pub fn content(&self) -> Vec<u8> {
@@ -100,6 +107,12 @@ impl Disk {
     /// Lets calls wait before they have an effect, or lets all that wait go on.
     pub fn shut(&self, is_shut: bool) {
         self.state.lock().is_shut = is_shut;
+        self.changed.notify_all();
+    }
+
+    /// Lets writes that were accepted wait before they end, or lets all that wait go on.
+    pub fn hold(&self, is_held: bool) {
+        self.state.lock().is_held = is_held;
         self.changed.notify_all();
     }
 
@@ -208,6 +221,13 @@ impl Device for Disk {
         Ok(())
     }
 
+    fn begin_write(&self, offset: u64, length: u32) -> Option<Box<dyn IncomingWrite>> {
+        let (disk, length) = (self.this.upgrade()?, length as usize);
+        // What was there before does not matter.
+        let write = DiskWrite { disk, offset, payload: vec![0xee; length] };
+        (length >= ACCEPTED).then(|| Box::new(write) as _)
+    }
+
     fn flush(&self) -> Result<(), Fault> {
         let state = &mut *self.enter();
         state.stable.copy_from_slice(&state.content);
@@ -261,6 +281,30 @@ impl Device for Disk {
     }
 }
 
+struct DiskWrite {
+    disk: Arc<Disk>,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl IncomingWrite for DiskWrite {
+    fn payload(&mut self) -> &mut [u8] {
+        &mut self.payload
+    }
+
+    fn perform(self: Box<Self>, accepted: &mut dyn FnMut()) -> Result<(), Fault> {
+        self.disk.write(self.offset, &self.payload, false)?;
+        accepted();
+        let mut state = self.disk.state.lock();
+        while state.is_held {
+            self.disk.changed.wait(&mut state);
+        }
+        drop(state);
+        assert!(!touches(PANIC, self.offset, self.payload.len()), "the disk panics, as it should");
+        Ok(())
+    }
+}
+
 /// What became of connections, for tests that wait for it.
 #[derive(Default)]
 struct Log {
@@ -278,7 +322,7 @@ pub struct Shelf {
 
 impl Shelf {
     pub fn new() -> Self {
-        let disk = Arc::new(Disk::new());
+        let disk = Disk::new();
         Self { disk, log: Mutex::new(Log::default()), changed: Condvar::new() }
     }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use upsweep_nbd::server::{Address, Kind};
+use upsweep_nbd::server::{Address, Counters, Kind};
 
 use crate::PATIENCE;
 use crate::client::{CACHE, Client, FUA, OPT_LIST, Payload, READ, TRIM, WRITE, WRITE_ZEROES};
-use crate::disk::{BAD, BLOCK, CONNECTION, PANIC, SIZE, WORKER};
+use crate::disk::{ACCEPTED, BAD, BLOCK, CONNECTION, PANIC, SIZE, WORKER};
 use crate::running::{Running, start, start_with};
 
 const CLIENTS: usize = 8;
@@ -325,5 +325,43 @@ fn short_reads_that_wait_are_performed_together_and_fail_alone() {
     assert!(together.len() <= 45 && together.iter().sum::<usize>() == 100, "{together:?}");
     assert_eq!(running.handle.counters().requests_in_flight, 0);
     client.leave();
+    running.stop();
+}
+
+#[test]
+fn a_client_gets_its_reply_when_a_write_is_accepted_and_its_connection_ends_when_it_is_over() {
+    let running = start();
+    let mut client = running.opened();
+    running.disk().hold(true);
+    for nth in 0..4_u8 {
+        let write = client.ask_write(usize::from(nth) * ACCEPTED, &[nth + 1; ACCEPTED]);
+        assert_eq!(client.error_of(write), 0);
+    }
+    let flush = client.ask_flush();
+    assert_eq!(client.error_of(flush), 0);
+    assert_eq!(client.content(3 * ACCEPTED, ACCEPTED), [4; ACCEPTED]);
+    let counters = running.handle.counters();
+    assert_eq!((counters.of(Kind::Write).answered, counters.requests_in_flight), (4, 0));
+    client.leave();
+    let is_open = |counters: &Counters| counters.connections_open == 1;
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(is_open(&running.handle.counters()), "its writes are not over");
+    running.disk().hold(false);
+    running.shelf.until_closed(1);
+    running.stop();
+}
+
+#[test]
+fn a_write_that_fails_before_it_is_accepted_fails_and_later_it_does_not() {
+    let running = start();
+    let mut client = running.opened();
+    let bad = client.ask_write(BAD + BLOCK - ACCEPTED, &[1; ACCEPTED]);
+    assert_ne!(client.error_of(bad), 0);
+    let panicking = client.ask_write(PANIC - ACCEPTED + BLOCK, &[1; ACCEPTED]);
+    assert_eq!(client.error_of(panicking), 0);
+    let good = client.ask_write(0, &[1; ACCEPTED]);
+    assert_eq!(client.error_of(good), 0);
+    client.leave();
+    running.shelf.until_closed(1);
     running.stop();
 }

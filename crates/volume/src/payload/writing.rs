@@ -1,5 +1,6 @@
 //! Writes of payload to the devices: past the buffer, and out of it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use upsweep::layers::device::{Buffer, Class, WriteMode};
@@ -9,10 +10,26 @@ use crate::address::{BLOCK_BYTES, Physical};
 use crate::buffer::Stretch;
 use crate::error::Error;
 
+/// Content of a write: lent, or in memory that can go to a device.
+pub enum Data<'a> {
+    Lent(&'a [u8]),
+    Own(Buffer),
+}
+
+impl Deref for Data<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(data) => data,
+            Self::Own(data) => data,
+        }
+    }
+}
+
 impl Payload {
     /// Writes what has been allocated for `data`, unless that is in the buffer, and what is due of
     /// the buffer.
-    pub fn write(&self, allocation: &Allocation, data: &[u8]) -> Result<(), Error> {
+    pub fn write(&self, allocation: &Allocation, data: Data<'_>) -> Result<(), Error> {
         self.write_due(&allocation.due)?;
         if allocation.is_buffered {
             return Ok(());
@@ -70,22 +87,31 @@ impl Payload {
         }
     }
 
-    fn write_all(&self, pieces: &[Piece], mut data: &[u8]) -> Result<(), Error> {
-        let mut rest = pieces;
-        while let Some(first) = rest.first() {
-            let follows = |pair: &[Piece]| {
-                Arc::ptr_eq(&pair[0].place.segment, &pair[1].place.segment)
-                    && pair[0].first.plus(pair[0].slots) == pair[1].first
-            };
-            let together = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
-            let slots: u64 = rest[..together].iter().map(|piece| u64::from(piece.slots)).sum();
-            let (now, later) = data.split_at((slots * BLOCK_BYTES) as usize);
-            let Place { segment, offset, .. } = &first.place;
-            self.await_zeros(first.first, slots as u16);
-            let (buffer, class) = (Buffer::copy_of(now), Class::ForegroundWrite);
-            segment.write(*offset, buffer, WriteMode::Cached, class)?;
-            (data, rest) = (later, &rest[together..]);
+    fn write_all(&self, pieces: &[Piece], data: Data<'_>) -> Result<(), Error> {
+        let follows = |left: &Piece, right: &Piece| {
+            Arc::ptr_eq(&left.place.segment, &right.place.segment)
+                && left.first.plus(left.slots) == right.first
+        };
+        let runs: Vec<&[Piece]> = pieces.chunk_by(follows).collect();
+        let data = match (data, &runs[..]) {
+            (Data::Own(buffer), [run]) => return self.write_run(run, buffer),
+            (data, _) => data,
+        };
+        let mut rest = &data[..];
+        for run in runs {
+            let slots: u64 = run.iter().map(|piece| u64::from(piece.slots)).sum();
+            let (now, later) = rest.split_at((slots * BLOCK_BYTES) as usize);
+            self.write_run(run, Buffer::copy_of(now))?;
+            rest = later;
         }
+        Ok(())
+    }
+
+    /// Writes to pieces that lie one after another.
+    fn write_run(&self, run: &[Piece], data: Buffer) -> Result<(), Error> {
+        let Piece { first, place: Place { segment, offset, .. }, .. } = &run[0];
+        self.await_zeros(*first, (data.len() as u64 / BLOCK_BYTES) as u16);
+        segment.write(*offset, data, WriteMode::Cached, Class::ForegroundWrite)?;
         Ok(())
     }
 
@@ -95,7 +121,7 @@ impl Payload {
     /// earlier one is flushing.
     pub fn flush_with_log(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let others = state.buffer.being_written();
+        let others = state.being_written();
         let due = state.buffer.seal();
         let is_alone = others.is_empty() && state.unflushed.is_empty();
         let zeros = due.as_ref().map_or(0, |stretch| self.zeros_behind(stretch, &mut state));
@@ -106,7 +132,7 @@ impl Payload {
             None => self.blocks().flush()?,
         }
         let mut state = self.state.lock();
-        while state.buffer.has_any_of(&others) {
+        while state.are_any_being_written(&others) {
             self.written.wait(&mut state);
         }
         let unflushed = std::mem::take(&mut state.unflushed);
